@@ -1,0 +1,97 @@
+"""EngineConfig: the engine's settings, written once. Flags, `spec.engine` and error paths are computed from these structs."""
+
+import re
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from stoker_engine.settings import Settings
+
+Duration = Annotated[str, Meta(pattern=r"^([0-9]+(ms|s|m|h))+$", max_length=32)]
+ModelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=253)]
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(duration: str) -> float:
+    """`1m30s` → 90.0."""
+    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9]+)(ms|s|m|h)", duration))
+
+
+class ModelConfig(Settings, frozen=True, kw_only=True):
+    """Which model, and the names it is served under (`spec.model`)."""
+
+    uri: Annotated[
+        str,
+        Meta(
+            pattern=r"^(file:///|package://[A-Za-z0-9._-]+/).*$",
+            max_length=1024,
+            description="Where the model is: `file:///directory` or `file:///model.gguf` on this file system, or `package://distribution/file` in an installed "
+            "Python distribution.",
+            extra={"flag": "model-uri"},
+        ),
+    ]
+    served_name: Annotated[ModelName | None, Meta(description="The model's name in the OpenAI API. Default: the InferenceDeployment's name.")] = None
+    aliases: Annotated[
+        tuple[ModelName, ...],
+        Meta(max_length=16, description="More names under which the model is served.", extra={"flag": "alias"}),
+    ] = ()
+
+
+class LifecycleConfig(Settings, frozen=True, kw_only=True):
+    """The deadlines of a replica's life (`spec.lifecycle`)."""
+
+    startup_timeout: Annotated[Duration, Meta(description="From process start to READY; past it the engine exits with code 3.")] = "30m"
+    drain_timeout: Annotated[Duration, Meta(description="How long requests in flight may go on after a request to stop; 0s aborts at once.")] = "120s"
+    engine_hang_timeout: Annotated[Duration, Meta(description="A step that takes longer counts as hung.")] = "60s"
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogLevelSetting = Annotated[LogLevel, Meta(description="Least severe level that is logged.")]
+
+
+class EngineSettings(Settings, frozen=True, kw_only=True):
+    """How the engine runs the model (`spec.engine`)."""
+
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Meta(description="Type of weights, activations and KV cache. auto: the checkpoint's own; bfloat16 for GGUF."),
+    ] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="Where the model runs. auto: cuda if there is one, else cpu.")] = "auto"
+    max_model_len: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Longest prompt plus output of a request, in tokens. Default: the model's own context length."),
+    ] = None
+    max_num_seqs: Annotated[int, Meta(ge=1, le=65536, description="Most requests in one step.")] = 128
+    max_num_batched_tokens: Annotated[int, Meta(ge=1, le=1048576, description="Token budget of one step.")] = 2048
+    block_size: Annotated[Literal[8, 16, 32, 64, 128], Meta(description="Tokens in a block of the KV cache.")] = 16
+    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="Share of the device's memory that weights, activations and KV cache may take.")] = (
+        0.92
+    )
+    kv_cache_memory_bytes: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Memory for the KV cache. Default: what profiling leaves; on a CPU at most 2 GiB."),
+    ] = None
+    num_blocks_override: Annotated[
+        Annotated[int, Meta(ge=2)] | None, Meta(description="Number of KV cache blocks, instead of the number that memory allows.")
+    ] = None
+    enable_prefix_caching: Annotated[bool, Meta(description="Reuse KV cache blocks of equal prompt prefixes.")] = True
+    enable_chunked_prefill: Annotated[bool, Meta(description="Split long prompts over several steps.")] = True
+    scheduling_policy: Annotated[
+        Literal["fcfs", "priority"], Meta(description="Order of waiting requests: first come first served, or by priority, lower first.")
+    ] = "fcfs"
+    max_logprobs: Annotated[int, Meta(ge=0, le=1024, description="Most log probabilities a request may ask for per position.")] = 20
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Seed of requests that bring none, and of dummy weights.")] = 0
+    load_format: Annotated[Literal["auto", "dummy"], Meta(description="auto: the model's files; dummy: random weights of the model's shape.")] = "auto"
+    num_threads: Annotated[Annotated[int, Meta(ge=1, le=1024)] | None, Meta(description="Threads for CPU ops. Default: the CPUs this process may use.")] = None
+    log_level: LogLevelSetting = "info"
+
+
+class EngineConfig(EngineSettings, frozen=True, kw_only=True):
+    """All that one engine process is told: its flags."""
+
+    model: ModelConfig
+    lifecycle: LifecycleConfig = LifecycleConfig()
+    socket_dir: Annotated[str, Meta(max_length=64, description="Directory of the sockets shared with the api.")] = "/run/stoker"
+    engine_index: Annotated[int, Meta(ge=0, le=65535, description="This engine's number among those of its api.")] = 0
+    termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"

@@ -1,0 +1,55 @@
+"""Errors of the engine and its clients.
+
+EngineError
+├── ConfigError              bad configuration or input file: names the flag or path and the value (exit code 2)
+├── ModelLoadError           the model cannot be loaded: names the file, tensor or setting (exit code 4)
+├── StartupTimeoutError      start-up took longer than startupTimeout: names the phase (exit code 3)
+├── ParameterError           a request's parameter is out of range: names it and its value (HTTP 400)
+│   └── ContextLengthError   prompt and output do not fit the model's context (HTTP 400)
+├── EngineGenerateError      this request failed, the engine lives on (HTTP 500)
+├── EngineNotReadyError      no engine is ready to take the request (HTTP 503)
+└── EngineDeadError          the engine behind the request is gone (HTTP 503)
+"""
+
+
+class EngineError(Exception):
+    """Base of all errors in this package."""
+
+
+class ConfigError(EngineError):
+    """A setting or an input file is wrong. The message names it, its value and what is allowed."""
+
+
+class ModelLoadError(EngineError):
+    """The model's files are missing, damaged or of an architecture that is not supported."""
+
+
+class StartupTimeoutError(EngineError):
+    """The engine did not become READY within startupTimeout."""
+
+
+class ParameterError(EngineError, ValueError):
+    """One request's parameter is invalid.
+
+    `parameter` is the request field at fault, in the field's own spelling (`top_p`); None when it is the request as a whole.
+    """
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class ContextLengthError(ParameterError):
+    """The prompt, or the prompt and the requested output together, are longer than the model's context."""
+
+
+class EngineGenerateError(EngineError):
+    """One request failed inside the engine; the engine and the other requests live on."""
+
+
+class EngineNotReadyError(EngineError):
+    """The engine is starting, draining or unresponsive: try again later."""
+
+
+class EngineDeadError(EngineError):
+    """The engine that ran this request is gone."""

@@ -1,0 +1,167 @@
+"""One struct, every spelling: command-line flags from and to frozen msgspec structs.
+
+A field `max_model_len` is the flag `--max-model-len`; a bool is `--x` or `--no-x`; a list is the flag repeated. A nested struct adds its
+fields to the same flat namespace; a field may name its flag by `Meta(extra={"flag": "model-uri"})`.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from stoker_engine.errors import ConfigError
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Base of every settings struct: immutable, keyword-only, camelCase in files, strict about unknown names."""
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+class _Field(msgspec.Struct, frozen=True):
+    path: tuple[str, ...]
+    flag: str
+    type: Any
+    description: str
+    default: object
+    required: bool
+    is_bool: bool
+    is_list: bool
+
+
+def to_args(config: Settings) -> list[str]:
+    """The flags that rebuild `config`: only what differs from the defaults, so that a new setting changes no one's arguments."""
+    args: list[str] = []
+    for field in _fields(type(config), ()):
+        value: object = config
+        for name in field.path:
+            value = getattr(value, name)
+        if value == field.default and not field.required:
+            continue
+        if field.is_bool:
+            args.append(f"--{field.flag}" if value else f"--no-{field.flag}")
+        elif isinstance(value, tuple):
+            args.extend(f"--{field.flag}={item}" for item in value)
+        else:
+            args.append(f"--{field.flag}={value}")
+    return args
+
+
+def from_args(config_type: type[SettingsT], args: Sequence[str], *, program: str) -> SettingsT:
+    """Parses flags into `config_type`. Raises ConfigError with the flag, the value and what is allowed; `--help` prints and exits 0."""
+    fields = list(_fields(config_type, ()))
+    raw = vars(_parser(fields, program).parse_args(args))
+    values: dict[str, Any] = {}
+    for field in fields:
+        if field.flag not in raw:
+            if field.required:
+                raise ConfigError(f"--{field.flag} is required: {field.description}")
+            continue
+        node = values
+        for name in field.path[:-1]:
+            node = node.setdefault(name, {})
+        node[field.path[-1]] = _convert(field, raw[field.flag])
+    try:
+        return _build(config_type, values)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def run_or_exit(config_type: type[SettingsT], *, program: str) -> SettingsT:
+    """`from_args` for a program's entry point: a bad flag is one line on stderr and exit code 2."""
+    try:
+        return from_args(config_type, sys.argv[1:], program=program)
+    except ConfigError as error:
+        sys.stderr.write(f"{program}: {error}\n")
+        raise SystemExit(2) from None
+
+
+def _build(config_type: type[StructT], values: dict[str, Any]) -> StructT:
+    arguments = {}
+    for field in inspect.type_info(config_type).fields:  # type: ignore[attr-defined]
+        node_type = _unwrap(field.type)
+        if isinstance(node_type, inspect.StructType):
+            arguments[field.name] = _build(node_type.cls, values.get(field.name, {}))
+        elif field.name in values:
+            arguments[field.name] = values[field.name]
+    return config_type(**arguments)
+
+
+def _convert(field: _Field, raw: object) -> object:
+    try:
+        return msgspec.convert(raw, type=field.type, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"--{field.flag}: {explain(error, field.type, raw)}") from error
+
+
+def explain(error: msgspec.ValidationError, field_type: object, value: object) -> str:
+    """What a field of `field_type` allows, and the value it got, for one line of an error message."""
+    text = str(error).split(" - at `")[0].replace("`", "")
+    node = _unwrap(inspect.type_info(field_type))
+    if text.startswith("Invalid enum value") and isinstance(node, inspect.LiteralType):
+        text = "Expected one of " + ", ".join(str(allowed) for allowed in node.values)
+    shown = repr(value)
+    return f"{text}, got {shown if len(shown) <= 100 else shown[:100] + '…'}"
+
+
+def _unwrap(node: inspect.Type) -> inspect.Type:
+    while isinstance(node, inspect.Metadata):
+        node = node.type
+    return node
+
+
+def _describe(node: inspect.Type) -> tuple[str, str | None]:
+    """The description and the flag that a field's `Meta` carries."""
+    description, flag = "", None
+    while isinstance(node, inspect.Metadata):
+        description = description or str((node.extra_json_schema or {}).get("description", ""))
+        flag = flag or (node.extra or {}).get("flag")
+        node = node.type
+    return description, flag
+
+
+def _fields(config_type: type[msgspec.Struct], path: tuple[str, ...]) -> Iterator[_Field]:
+    annotations = {field.name: field.type for field in msgspec.structs.fields(config_type)}
+    for field in inspect.type_info(config_type).fields:  # type: ignore[attr-defined]
+        node = _unwrap(field.type)
+        if isinstance(node, inspect.StructType):
+            yield from _fields(node.cls, (*path, field.name))
+            continue
+        description, flag = _describe(field.type)
+        default = field.default
+        if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        yield _Field(
+            path=(*path, field.name),
+            flag=flag or field.name.replace("_", "-"),
+            type=annotations[field.name],
+            description=description,
+            default=default,
+            required=field.required,
+            is_bool=isinstance(node, inspect.BoolType),
+            is_list=isinstance(node, inspect.VarTupleType),
+        )
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (--help lists the flags)")
+
+
+def _parser(fields: list[_Field], program: str) -> argparse.ArgumentParser:
+    parser = _OneLineParser(prog=program, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    for field in fields:
+        text = field.description.replace("%", "%%")
+        text += "" if field.required or field.default in (None, ()) else f" (default: {field.default})"
+        if field.is_bool:
+            parser.add_argument(f"--{field.flag}", dest=field.flag, action=argparse.BooleanOptionalAction, help=text)
+        elif field.is_list:
+            parser.add_argument(f"--{field.flag}", dest=field.flag, action="append", metavar="VALUE", help=text)
+        else:
+            parser.add_argument(f"--{field.flag}", dest=field.flag, metavar="VALUE", help=text)
+    return parser

@@ -1,0 +1,5 @@
+"""The installed version of Stoker."""
+
+from importlib.metadata import version
+
+__version__ = version("stoker")

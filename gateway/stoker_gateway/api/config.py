@@ -1,0 +1,25 @@
+"""ApiConfig: the api's settings, written once. Flags, `spec.api` and error paths are computed from these structs."""
+
+from typing import Annotated
+
+from msgspec import Meta
+from stoker_engine.config import LifecycleConfig, LogLevelSetting, ModelConfig
+from stoker_engine.settings import Settings
+
+
+class ApiSettings(Settings, frozen=True, kw_only=True):
+    """How the api serves (`spec.api`)."""
+
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30, description="Largest request body; a longer one is answered with 413.")] = 32 * 1024 * 1024
+    log_level: LogLevelSetting = "info"
+
+
+class ApiConfig(ApiSettings, frozen=True, kw_only=True):
+    """All that one api process is told: its flags."""
+
+    model: ModelConfig
+    lifecycle: LifecycleConfig = LifecycleConfig()
+    socket_dir: Annotated[str, Meta(max_length=64, description="Directory of the sockets shared with the engine.")] = "/run/stoker"
+    host: Annotated[str, Meta(description="Address to listen on.")] = "0.0.0.0"
+    port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
+    termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"

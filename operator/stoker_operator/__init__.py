@@ -1,0 +1,1 @@
+"""InferenceDeployments: their structs, their CustomResourceDefinition, and the `stoker` command."""
