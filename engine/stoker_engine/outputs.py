@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from stoker_engine.protocol import FinishReason
+from stoker_engine.finish_reason import FinishReason
 
 
 @dataclass(slots=True, frozen=True)

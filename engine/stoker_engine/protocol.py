@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from stoker_engine.finish_reason import FinishReason
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.stats import SchedulerStats
 
@@ -57,19 +58,6 @@ class EngineCoreRequestType(bytes, enum.Enum):
     ADD = b"\x00"
     ABORT = b"\x01"
     UTILITY = b"\x03"
-
-
-class FinishReason(enum.IntEnum):
-    """Why a request ended; `str()` is what the API shows."""
-
-    STOP = 0
-    LENGTH = 1
-    ABORT = 2
-    ERROR = 3
-    REPETITION = 4
-
-    def __str__(self) -> str:
-        return self.name.lower()
 
 
 class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):

@@ -1,6 +1,11 @@
 """Plain numbers that travel with outputs; the api turns them into metrics."""
 
+from dataclasses import dataclass, field
+from typing import Protocol
+
 import msgspec
+
+from stoker_engine.finish_reason import FinishReason
 
 
 class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
@@ -19,3 +24,39 @@ class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=Fal
     num_steps: int = 0
     num_batched_tokens: int = 0
     num_nan_logits: int = 0
+
+
+@dataclass(slots=True)
+class FinishedRequestStats:
+    """One finished request. Times are seconds; queue, prefill, inference and decode are None where the request never got that far."""
+
+    finish_reason: FinishReason
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_generation_tokens: int
+    max_tokens: int | None
+    n: int
+    e2e_latency: float
+    queue_time: float | None
+    prefill_time: float | None
+    inference_time: float | None
+    decode_time: float | None
+
+
+@dataclass(slots=True)
+class IterationStats:
+    """What one EngineCoreOutputs did, seen from the frontend. Lists have one value per request concerned, in seconds."""
+
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_generation_tokens: int = 0
+    num_preempted: int = 0
+    time_to_first_tokens: list[float] = field(default_factory=list)
+    inter_token_latencies: list[float] = field(default_factory=list)
+    finished_requests: list[FinishedRequestStats] = field(default_factory=list)
+
+
+class StatLogger(Protocol):
+    """Takes the numbers of each message from an engine: metrics, or a log line."""
+
+    def record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None: ...
