@@ -23,3 +23,6 @@ class ApiConfig(ApiSettings, frozen=True, kw_only=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
+    supervisor_fd: Annotated[
+        Annotated[int, Meta(ge=3)] | None, Meta(description="Inherited pipe whose end of file means that the supervisor is gone: the process stops.")
+    ] = None
