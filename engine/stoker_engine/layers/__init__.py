@@ -1,0 +1,1 @@
+"""Layers of decoder models, as functions over plain tensors."""
