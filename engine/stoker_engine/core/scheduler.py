@@ -1,0 +1,158 @@
+"""Scheduler: who runs in the next step, how many tokens of each, and what the step's result means."""
+
+from collections.abc import Iterable
+
+from stoker_engine.config import EngineConfig
+from stoker_engine.core.kv_cache_manager import KVCacheManager
+from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
+from stoker_engine.core.request_queue import FCFSRequestQueue, PriorityRequestQueue
+from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.core.scheduler_passes import schedule_running, schedule_waiting
+from stoker_engine.core.scheduler_settings import check_scheduler_settings
+from stoker_engine.core.scheduler_state import SchedulerLimits, SchedulerState
+from stoker_engine.core.scheduler_update import fail_request, update_request
+from stoker_engine.core.step_plan import StepPlan
+from stoker_engine.protocol import EngineCoreEventType, EngineCoreOutput
+from stoker_engine.stats import SchedulerStats
+
+
+class Scheduler:
+    """One step is `schedule`, the model's forward, `update_from_output`; requests come and go in between. Belongs to one thread.
+
+    `num_blocks` counts the null block. Raises ConfigError where settings contradict each other.
+    """
+
+    def __init__(self, config: EngineConfig, *, max_model_len: int, num_blocks: int) -> None:
+        check_scheduler_settings(config, max_model_len)
+        kv_cache_manager = KVCacheManager(num_blocks, config.block_size)
+        priority_scheduling = config.scheduling_policy == "priority"
+        self.state = SchedulerState(
+            limits=SchedulerLimits(
+                max_model_len=max_model_len,
+                max_num_tokens=min(max_model_len, kv_cache_manager.num_usable_tokens),
+                max_num_seqs=config.max_num_seqs,
+                max_num_batched_tokens=config.max_num_batched_tokens,
+                enable_chunked_prefill=config.enable_chunked_prefill,
+                priority_scheduling=priority_scheduling,
+            ),
+            kv_cache_manager=kv_cache_manager,
+            waiting=PriorityRequestQueue() if priority_scheduling else FCFSRequestQueue(),
+        )
+        self._finished_request_ids: list[str] = []
+        self._rejections: list[tuple[int, EngineCoreOutput]] = []
+
+    @property
+    def num_unfinished_requests(self) -> int:
+        return len(self.state.requests)
+
+    def has_requests(self) -> bool:
+        """Whether there is a reason for a step: a request, or an end that the worker or a client has not been told."""
+        return bool(self.state.requests or self._finished_request_ids or self._rejections)
+
+    def add_request(self, request: Request) -> None:
+        """Queues a request. One that could never run ends with the next `update_from_output`. Raises DuplicateRequestError for a live id."""
+        if request.request_id in self.state.requests:
+            raise DuplicateRequestError(f"a request with the id {request.request_id} is running already")
+        request.record_event(EngineCoreEventType.QUEUED)
+        problem = self._find_obstacle(request)
+        if problem is not None:
+            self._rejections.append((request.client_index, fail_request(request, problem)))
+            return
+        request.max_num_tokens = min(request.max_num_tokens, self.state.limits.max_num_tokens)
+        self.state.requests[request.request_id] = request
+        self.state.waiting.append(request)
+
+    def schedule(self) -> SchedulerOutput:
+        """Decides the next step; its tokens count as computed from now on. Where anything was preempted, nothing is admitted."""
+        state = self.state
+        plan = StepPlan(state.limits.max_num_batched_tokens)
+        schedule_running(state, plan)
+        if not plan.preempted_request_ids:
+            schedule_waiting(state, plan)
+        finished_request_ids, self._finished_request_ids = self._finished_request_ids, []
+        scheduler_output = plan.build(finished_request_ids)
+        state.counters.num_batched_tokens = scheduler_output.total_num_scheduled_tokens
+        state.counters.num_steps += scheduler_output.total_num_scheduled_tokens > 0
+        return scheduler_output
+
+    def update_from_output(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> dict[int, list[EngineCoreOutput]]:
+        """Takes a step's result. Returns what to tell each client, by its index; requests that ended meanwhile are passed over."""
+        outputs: dict[int, list[EngineCoreOutput]] = {}
+        ended: list[Request] = []
+        requests = self.state.requests
+        for request_id in scheduler_output.num_scheduled_tokens:
+            request = requests.get(request_id)
+            if request is None or request.status is not RequestStatus.RUNNING:
+                continue
+            engine_core_output = update_request(request, output)
+            if engine_core_output is None:
+                continue
+            outputs.setdefault(request.client_index, []).append(engine_core_output)
+            if engine_core_output.finish_reason is not None:
+                ended.append(request)
+        for client_index, engine_core_output in self._take_rejections():
+            outputs.setdefault(client_index, []).append(engine_core_output)
+        self._let_go(ended)
+        self.state.counters.num_failed_in_step = len(output.failures)
+        return outputs
+
+    def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[tuple[str, int]]:
+        """Ends live requests with `status`, with no output of theirs. Returns (request id, client index) of those that lived; idempotent."""
+        found = (self.state.requests.get(request_id) for request_id in dict.fromkeys(request_ids))
+        ended = [request for request in found if request is not None]
+        queued = [request for request in ended if request.status is not RequestStatus.RUNNING]
+        if queued:
+            self.state.waiting.remove(queued)
+        for request in ended:
+            request.status = status
+        self._let_go(ended)
+        return [(request.request_id, request.client_index) for request in ended]
+
+    def finish_all_requests(self, status: RequestStatus) -> list[tuple[str, int]]:
+        """`finish_requests` for every live request."""
+        return self.finish_requests(list(self.state.requests), status)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets every cached block; False, and nothing changed, while a block is in use."""
+        return self.state.kv_cache_manager.reset_prefix_cache()
+
+    def make_stats(self) -> SchedulerStats:
+        counters = self.state.counters
+        return SchedulerStats(
+            num_running=len(self.state.running),
+            num_waiting=len(self.state.waiting),
+            kv_cache_usage=self.state.kv_cache_manager.usage,
+            prefix_cache_queries=counters.prefix_cache_queries,
+            prefix_cache_hits=counters.prefix_cache_hits,
+            num_preemptions=counters.num_preemptions,
+            num_steps=counters.num_steps,
+            num_batched_tokens=counters.num_batched_tokens,
+            num_nan_logits=counters.num_failed_in_step,
+        )
+
+    def _find_obstacle(self, request: Request) -> str | None:
+        """Why this request could never be admitted. Without this check it would wait for ever, and everybody behind it."""
+        limits, num_prompt_tokens = self.state.limits, request.num_prompt_tokens
+        if num_prompt_tokens >= limits.max_model_len:
+            return f"the prompt has {num_prompt_tokens} tokens, prompt and output together may have {limits.max_model_len}"
+        if num_prompt_tokens > limits.max_num_tokens:
+            return f"the prompt has {num_prompt_tokens} tokens, the KV cache holds {limits.max_num_tokens}"
+        return None
+
+    def _let_go(self, ended: list[Request]) -> None:
+        """Ended requests leave every table; the worker is told in the next step."""
+        if not ended:
+            return
+        manager = self.state.kv_cache_manager
+        self.state.running = [request for request in self.state.running if request.status is RequestStatus.RUNNING]
+        for request in ended:
+            if request.status is RequestStatus.FINISHED_ERROR and request.request_id in manager.block_tables:
+                manager.uncache(request, 0)  # whatever made it fail may be in its blocks
+            manager.free(request)
+            del self.state.requests[request.request_id]
+            self._finished_request_ids.append(request.request_id)
+
+    def _take_rejections(self) -> list[tuple[int, EngineCoreOutput]]:
+        rejections, self._rejections = self._rejections, []
+        return rejections

@@ -1,0 +1,43 @@
+"""SchedulerState: what the passes of a step share, and the counters of the statistics."""
+
+from dataclasses import dataclass, field
+
+from stoker_engine.core.kv_cache_manager import KVCacheManager
+from stoker_engine.core.request import Request
+from stoker_engine.core.request_queue import RequestQueue
+
+
+@dataclass(slots=True, frozen=True)
+class SchedulerLimits:
+    """`max_num_tokens` bounds prompt plus output of one request: the model's context, or the whole KV cache where that is smaller."""
+
+    max_model_len: int
+    max_num_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    enable_chunked_prefill: bool
+    priority_scheduling: bool
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    """Totals since start, and the size of the last step."""
+
+    num_steps: int = 0
+    num_batched_tokens: int = 0
+    num_preemptions: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    num_failed_in_step: int = 0
+
+
+@dataclass(slots=True)
+class SchedulerState:
+    """A live request is in `requests`, and in exactly one of `waiting` and `running` (in the order of admission)."""
+
+    limits: SchedulerLimits
+    kv_cache_manager: KVCacheManager
+    waiting: RequestQueue
+    running: list[Request] = field(default_factory=list)
+    requests: dict[str, Request] = field(default_factory=dict)
+    counters: SchedulerCounters = field(default_factory=SchedulerCounters)
