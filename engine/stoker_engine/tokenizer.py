@@ -1,0 +1,82 @@
+"""Tokenizer: text ↔ token ids ↔ bytes, for a Hugging Face directory or a GGUF file. Imports no torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stoker_engine.errors import ParameterError
+from stoker_engine.gguf_tokenizer import load_gguf_tokenizer
+from stoker_engine.hugging_face_tokenizer import load_hugging_face_tokenizer
+from stoker_engine.token_spelling import make_spelling
+from stoker_engine.tokenizer_source import GenerationDefaults, TokenizerSource
+
+__all__ = ["GenerationDefaults", "Tokenizer", "load_tokenizer"]
+
+
+class Tokenizer:
+    """A model's tokenizer. Safe to use from several threads.
+
+    `vocab_size` is the highest token id + 1, added tokens included. `eos_token_ids` are all the ids that end an answer: the tokenizer's own and those of
+    the model's generation settings. `max_token_characters` bounds the text of one token, None where nothing does.
+    """
+
+    def __init__(self, source: TokenizerSource) -> None:
+        self._backend = source.backend
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._adds_bos = source.adds_bos
+        self.bos_token = source.bos_token
+        self.eos_token = source.eos_token
+        self.bos_token_id = None if source.bos_token is None else self._backend.token_to_id(source.bos_token)
+        self.eos_token_ids = source.eos_token_ids
+        self.chat_template = source.chat_template
+        self.generation_defaults = source.generation_defaults
+        self._added_tokens = {token_id: token.content for token_id, token in self._backend.get_added_tokens_decoder().items()}
+        self.special_token_ids = frozenset(token_id for token_id, token in self._backend.get_added_tokens_decoder().items() if token.special)
+        vocabulary = self._backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        self.max_token_characters = None if self._backend.decoder is None else max(map(len, vocabulary), default=0)
+        self._spell = make_spelling(self._backend)
+        self._bytes_by_id: dict[int, bytes] = {token_id: text.encode() for token_id, text in self._added_tokens.items()}
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a plain prompt: special tokens in the text are recognized, and BOS is added where the model's files say so.
+
+        Raises ParameterError if the text is not valid Unicode (a lone surrogate).
+        """
+        token_ids = self._encode(text, add_special_tokens=True)
+        starts_with_bos = token_ids[:1] == [self.bos_token_id]
+        if self.bos_token_id is None or self.bos_token is None or self._adds_bos is None:
+            return token_ids
+        if self._adds_bos and not starts_with_bos:
+            return [self.bos_token_id, *token_ids]
+        if not self._adds_bos and starts_with_bos and not text.startswith(self.bos_token):
+            return token_ids[1:]
+        return token_ids
+
+    def encode_chat(self, text: str) -> list[int]:
+        """The ids of a text that a chat template wrote, or of a part of a text: special tokens in it are recognized, none is added."""
+        return self._encode(text, add_special_tokens=False)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of a whole sequence. Incomplete characters come out as U+FFFD."""
+        return self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The UTF-8 bytes that a token adds to a text, perhaps part of a character; a special token's are its own text's. Empty for an unused id."""
+        known = self._bytes_by_id.get(token_id)
+        if known is None:
+            token = self._backend.id_to_token(token_id) if token_id >= 0 else None
+            known = b"" if token is None else self._spell(token)
+            self._bytes_by_id[token_id] = known
+        return known
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        try:
+            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:
+            raise ParameterError("the text is not valid Unicode: it has a lone surrogate", "prompt") from None
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of the model at `path`, a Hugging Face directory or a GGUF file. Raises ModelLoadError, naming what is missing or not supported."""
+    return Tokenizer(load_hugging_face_tokenizer(path) if path.is_dir() else load_gguf_tokenizer(path))
