@@ -1,22 +1,23 @@
-"""Attention over the paged KV cache: what a step tells every layer, built once per step, and the call each layer makes."""
+"""What a step tells every attention layer, built once per step, and the tensors that hold keys and values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from stoker_kernels import AttentionPlan, kv_cache_shape, paged_attention, plan_paged_attention, reshape_and_cache
 from torch import Tensor
 
-Integers = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+from stoker_kernels import AttentionPlan, kv_cache_shape, plan_paged_attention
+
+Integers = npt.NDArray[np.integer] | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionMetadata:
-    """One step's batch: request r has the tokens `query_start[r]:query_start[r + 1]` of the step.
+    """One step's batch of `num_requests` requests and `num_tokens` tokens.
 
-    `sequence_lengths[r]` counts its tokens computed before this step plus those of this step; `slot_mapping[t]` is the slot of token t's key
-    and value. `plan` has what the attention op needs of it on the device, computed once for all layers.
+    `slot_mapping[t]` is the KV cache slot of token t. `plan` has what the attention op needs on the device, computed once for all layers.
     """
 
     num_requests: int
@@ -28,25 +29,43 @@ class AttentionMetadata:
 
 
 def build_attention_metadata(
-    *, query_start: Integers, sequence_lengths: Integers, block_table: Integers, slot_mapping: Integers, block_size: int, device: torch.device
+    *, query_start: Integers, sequence_lengths: Integers, block_table: npt.NDArray[np.integer], slot_mapping: Integers, kv_cache: Tensor
 ) -> AttentionMetadata:
-    """The metadata of a step, from arrays on the CPU.
+    """The metadata of a step, from lists or arrays on the CPU.
 
-    query_start: [num_requests + 1] cumulative query lengths from 0; sequence_lengths: [num_requests], computed + scheduled;
-    block_table: [num_requests, ≥ blocks of the longest request], what lies past a request's own blocks is never looked at;
-    slot_mapping: [num_tokens], block id × block_size + offset. Every request has at least one token.
+    query_start: [num_requests + 1], cumulative query lengths from 0: request r has the tokens query_start[r]:query_start[r + 1] of the step, at least one.
+    sequence_lengths: [num_requests], tokens computed before this step plus those of this step.
+    block_table: [num_requests, ≥ blocks of the longest request]; what lies past a request's own blocks is never looked at.
+    slot_mapping: [num_tokens], block id × block_size + offset of each token.
+    kv_cache: any one layer's KV cache; it gives block size, dtype and device.
     """
+    starts = np.asarray(query_start, dtype=np.int64)
+    lengths = np.asarray(sequence_lengths, dtype=np.int64)
     return AttentionMetadata(
-        num_requests=len(sequence_lengths),
-        num_tokens=int(query_start[-1]),
-        max_query_len=int(np.diff(query_start).max()),
-        max_sequence_len=int(sequence_lengths.max()),
-        slot_mapping=torch.from_numpy(slot_mapping.astype(np.int64, copy=False)).to(device),
-        plan=plan_paged_attention(query_start, sequence_lengths, block_table, block_size, device),
+        num_requests=len(lengths),
+        num_tokens=int(starts[-1]),
+        max_query_len=int(np.diff(starts).max()),
+        max_sequence_len=int(lengths.max()),
+        slot_mapping=torch.from_numpy(np.asarray(slot_mapping, dtype=np.int64)).to(kv_cache.device),
+        plan=plan_paged_attention(starts, lengths, block_table, kv_cache),
     )
 
 
-def allocate_kv_caches(*, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+def allocate_kv_caches(shape: "KVCacheShape", num_blocks: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """One zeroed KV cache tensor per layer."""
-    shape = kv_cache_shape(num_blocks, block_size, num_kv_heads, head_dim)
-    return [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+    cache_shape = kv_cache_shape(num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
+    return [torch.zeros(cache_shape, dtype=dtype, device=device) for _ in range(shape.num_layers)]
+
+
+@dataclass(frozen=True, slots=True)
+class KVCacheShape:
+    """The sizes of a model's KV cache, but for the number of blocks."""
+
+    num_layers: int
+    block_size: int
+    num_kv_heads: int
+    head_dim: int
+
+    def block_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of one block over all layers: keys and values."""
+        return 2 * self.num_layers * self.block_size * self.num_kv_heads * self.head_dim * dtype.itemsize
