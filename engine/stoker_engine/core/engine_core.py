@@ -1,0 +1,144 @@
+"""EngineCore: scheduler, KV cache and executor put together; `step()` is one turn of schedule → execute → update."""
+
+import logging
+import queue
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from stoker_engine.config import EngineConfig
+from stoker_engine.core.block_hash import BlockHasher
+from stoker_engine.core.kv_cache_config import size_kv_cache
+from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
+from stoker_engine.core.scheduler import Scheduler
+from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.executor.base import Executor
+from stoker_engine.finish_reason import FinishReason
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest, EnginePhase
+from stoker_engine.version import __version__
+
+logger = logging.getLogger(__name__)
+
+OutputsByClient = dict[int, EngineCoreOutputs]
+
+
+class PhaseReporter(Protocol):
+    """Told what the engine is doing while it starts."""
+
+    def report_phase(self, phase: EnginePhase, progress: float) -> None: ...
+
+
+@dataclass(slots=True, frozen=True)
+class StepResult:
+    """`executed` is False where nothing was computed: no request had a token to compute."""
+
+    outputs: OutputsByClient
+    executed: bool
+
+
+class EngineCore:
+    """Used directly by an in-process client, and as the base of EngineCoreProc. One thread calls everything but `preprocess` and `abort_eagerly`."""
+
+    def __init__(self, config: EngineConfig, executor: Executor, reporter: PhaseReporter) -> None:
+        self.executor = executor
+        reporter.report_phase(EnginePhase.LOADING, 0.0)
+        model = executor.load_model(lambda share: reporter.report_phase(EnginePhase.LOADING, share))
+        if not model.is_causal:
+            config = msgspec.structs.replace(config, enable_chunked_prefill=False, enable_prefix_caching=False)
+        self.config = config
+        reporter.report_phase(EnginePhase.PROFILING, 0.0)
+        kv_cache = size_kv_cache(config, model, executor.profile())
+        reporter.report_phase(EnginePhase.WARMING_UP, 0.0)
+        executor.initialize_kv_cache(kv_cache.num_blocks)
+        self.scheduler = Scheduler(config, max_model_len=kv_cache.max_model_len, num_blocks=kv_cache.num_blocks)
+        self.num_steps = 0
+        self._hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
+        self._eager_aborts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self.ready_response = EngineCoreReadyResponse(
+            max_model_len=kv_cache.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            max_logprobs=config.max_logprobs,
+            num_blocks=kv_cache.num_blocks,
+            block_size=config.block_size,
+            vocab_size=model.vocab_size,
+            dtype=model.dtype,
+            version=__version__,
+            priority_scheduling=config.scheduling_policy == "priority",
+            prefix_caching=config.enable_prefix_caching,
+        )
+
+    def preprocess(self, request: EngineCoreRequest) -> Request:
+        """The scheduler's view of a request, its block hashes computed; safe on another thread."""
+        return Request.from_engine_core_request(request, self._hasher)
+
+    def add_request(self, request: Request) -> OutputsByClient:
+        """Queues a request. A live request of the same id keeps running; the newcomer alone fails."""
+        try:
+            self.scheduler.add_request(request)
+        except DuplicateRequestError as error:
+            return self._ended([(request.request_id, request.client_index)], FinishReason.ERROR, str(error))
+        return {}
+
+    def abort_requests(self, request_ids: Iterable[str]) -> None:
+        """Ends requests that their client no longer wants: no output. Idempotent; unknown and finished ids change nothing."""
+        self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+    def abort_all_requests(self) -> OutputsByClient:
+        """Ends every request; each client is told."""
+        return self._ended(self.scheduler.finish_all_requests(RequestStatus.FINISHED_ABORTED), FinishReason.ABORT, None)
+
+    def abort_eagerly(self, request_ids: list[str]) -> None:
+        """From any thread: the abort takes effect in the step that is running, before its result is used."""
+        self._eager_aborts.put(request_ids)
+
+    def step(self) -> StepResult:
+        """Schedules, executes and updates once. An exception is fatal: it is logged with the step that caused it, and raised."""
+        if not self.scheduler.has_requests():
+            self._take_eager_aborts()
+            return StepResult({}, executed=False)
+        scheduler_output = self.scheduler.schedule()
+        output = self._execute(scheduler_output)
+        self._take_eager_aborts()
+        outputs = self.scheduler.update_from_output(scheduler_output, output)
+        self.num_steps += 1
+        return StepResult(self._stamp(outputs), executed=scheduler_output.total_num_scheduled_tokens > 0)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets every cached block; False, and nothing changed, while a block is in use."""
+        return self.scheduler.reset_prefix_cache()
+
+    def _execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        try:
+            return self.executor.execute_model(scheduler_output).result()
+        except BaseException:
+            logger.error("a step failed: %s; %s", scheduler_output.num_scheduled_tokens, self.scheduler.make_stats())
+            raise
+
+    def _take_eager_aborts(self) -> None:
+        while True:
+            try:
+                request_ids = self._eager_aborts.get_nowait()
+            except queue.Empty:
+                return
+            self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
+    def _stamp(self, outputs: dict[int, list[EngineCoreOutput]]) -> OutputsByClient:
+        """One message per client with outputs; the statistics go with the first one, or to client 0 where there is none."""
+        messages = {client_index: EngineCoreOutputs(outputs=of_client) for client_index, of_client in outputs.items()}
+        first = messages[min(messages)] if messages else messages.setdefault(0, EngineCoreOutputs())
+        first.scheduler_stats = self.scheduler.make_stats()
+        now = time.monotonic()
+        for message in messages.values():
+            message.timestamp = now
+        return messages
+
+    def _ended(self, ended: list[tuple[str, int]], reason: FinishReason, failure: str | None) -> OutputsByClient:
+        outputs: dict[int, list[EngineCoreOutput]] = {}
+        for request_id, client_index in ended:
+            output = EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason, failure_message=failure)
+            outputs.setdefault(client_index, []).append(output)
+        return self._stamp(outputs) if outputs else {}

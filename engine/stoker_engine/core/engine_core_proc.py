@@ -1,0 +1,140 @@
+"""EngineCoreProc: EngineCore in a process of its own, behind ZMQ. Three threads beside the main loop: handshake, input, output."""
+
+import logging
+import queue
+import time
+
+from stoker_engine.config import EngineConfig
+from stoker_engine.core.engine_core import EngineCore, OutputsByClient
+from stoker_engine.core.engine_link import EngineLink
+from stoker_engine.core.input_thread import (
+    AbortRequests,
+    AddRequest,
+    CallUtility,
+    ClientConnected,
+    ClientLost,
+    EngineInput,
+    RejectRequest,
+    Wakeup,
+)
+from stoker_engine.core.shutdown import Shutdown, ShutdownState
+from stoker_engine.core.utility import UtilityMethods
+from stoker_engine.executor.base import Executor
+from stoker_engine.finish_reason import FinishReason
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EnginePhase, UtilityOutput, UtilityRequest
+
+logger = logging.getLogger(__name__)
+
+YIELD_SECONDS = 0.001
+"""A loop that has requests but nothing to compute lets other threads run."""
+
+
+class EngineCoreProc(EngineCore):
+    """Built in the process's main thread; `run_busy_loop` returns when the engine has shut down, and raises when a step fails."""
+
+    def __init__(self, config: EngineConfig, executor: Executor, link: EngineLink, shutdown: Shutdown) -> None:
+        self._link = link
+        self._shutdown = shutdown
+        self._client: bytes | None = None
+        self.num_in_flight_at_shutdown = 0
+        self.num_aborted_at_shutdown = 0
+        super().__init__(config, executor, link.handshake)
+        self._utilities = UtilityMethods(self)
+        link.start_io(self)
+        shutdown.hand_to_loop()
+        link.handshake.report_ready(self.ready_response)
+
+    def run_busy_loop(self) -> None:
+        while self._handle_shutdown():
+            # 1) Wait for input until there is work, then take all there is.
+            self._process_input_queue()
+            # 2) Step, and send what came of it.
+            self._process_engine_step()
+
+    def send_engine_dead(self) -> None:
+        """Tells the client that this engine is about to end by a failure."""
+        if self._client is not None:
+            self._link.output.send_dead(self._client)
+
+    def _process_input_queue(self) -> None:
+        inputs = self._link.inputs
+        pulse = self._link.pulse
+        while not self.scheduler.has_requests() and self._shutdown.state is ShutdownState.RUNNING:
+            pulse.idle()
+            self._handle_input(inputs.get())
+        pulse.turn()
+        while True:
+            try:
+                item = inputs.get_nowait()
+            except queue.Empty:
+                return
+            self._handle_input(item)
+
+    def _process_engine_step(self) -> None:
+        self._link.pulse.step_begins()
+        result = self.step()
+        self._link.pulse.step_ended(self.num_steps, self.scheduler.num_unfinished_requests)
+        self._send(result.outputs)
+        if not result.executed and self.scheduler.has_requests():
+            time.sleep(YIELD_SECONDS)
+
+    def _handle_input(self, item: EngineInput) -> None:
+        match item:
+            case AddRequest(request):
+                if self._shutdown.state is not ShutdownState.SHUTTING_DOWN:
+                    self._send(self.add_request(request))
+                else:
+                    self._reply(EngineCoreOutput(request.request_id, [], FinishReason.ABORT), request.client_index)
+            case RejectRequest(request_id, client_index, message):
+                self._reply(EngineCoreOutput(request_id, [], FinishReason.ERROR, failure_message=message), client_index)
+            case AbortRequests(request_ids):
+                self.abort_requests(request_ids)
+            case CallUtility(call):
+                self._send({0: EngineCoreOutputs(utility_output=self._call_utility(call), timestamp=time.monotonic())})
+            case ClientConnected(client_incarnation):
+                self._drop_client_requests()
+                self._client = client_incarnation
+            case ClientLost():
+                self._drop_client_requests()
+                self._client = None
+            case Wakeup():
+                pass
+
+    def _handle_shutdown(self) -> bool:
+        """False when the loop must end."""
+        shutdown = self._shutdown
+        if shutdown.state is ShutdownState.RUNNING:
+            return True
+        if shutdown.state is ShutdownState.REQUESTED:
+            self._process_input_queue()  # what arrived before the signal is in flight, too
+            shutdown.begin()
+            self.num_in_flight_at_shutdown = self.scheduler.num_unfinished_requests
+            logger.info("shutting down on %s: %s, %d requests in flight", shutdown.cause, shutdown.mode.name.lower(), self.num_in_flight_at_shutdown)
+            self._link.handshake.report_phase(EnginePhase.DRAINING, 0.0)
+        if self._client is None or shutdown.must_abort:
+            self.num_aborted_at_shutdown += self.scheduler.num_unfinished_requests
+            self._send(self.abort_all_requests())
+            return False
+        return self.scheduler.num_unfinished_requests > 0
+
+    def _call_utility(self, call: UtilityRequest) -> UtilityOutput:
+        if self._shutdown.state is ShutdownState.SHUTTING_DOWN:
+            return UtilityOutput(call.call_id, failure_message=f"call to {call.method} failed: the engine is shutting down")
+        return self._utilities.call(call)
+
+    def _drop_client_requests(self) -> None:
+        """Nobody waits for them any more."""
+        dropped = self.abort_all_requests()
+        count = sum(len(outputs.outputs) for outputs in dropped.values())
+        if count:
+            logger.warning("aborted %d requests of an api that is gone", count)
+
+    def _reply(self, output: EngineCoreOutput, client_index: int) -> None:
+        self._send({client_index: EngineCoreOutputs(outputs=[output], timestamp=time.monotonic())})
+
+    def _send(self, outputs: OutputsByClient) -> None:
+        if self._client is None:
+            return
+        for message in outputs.values():
+            message.engine_index = self.config.engine_index
+            self._link.output.send(self._client, message)

@@ -1,0 +1,54 @@
+"""EngineLink: the threads and queues between an engine process's sockets and its main loop."""
+
+import queue
+
+from stoker_engine.addresses import SocketAddresses
+from stoker_engine.config import EngineConfig
+from stoker_engine.core.engine_core import EngineCore
+from stoker_engine.core.handshake import HandshakeLink
+from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, InputThread
+from stoker_engine.core.output_thread import OutputThread
+from stoker_engine.core.pulse import EnginePulse
+from stoker_engine.protocol import engine_identity, new_incarnation
+
+
+class EngineLink:
+    """Made before the engine, so that the api hears of it while it loads."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.addresses = SocketAddresses(config.socket_dir)
+        self.identity = engine_identity(config.engine_index, new_incarnation())
+        self.pulse = EnginePulse()
+        self.inputs: queue.SimpleQueue[EngineInput] = queue.SimpleQueue()
+        self.output = OutputThread(self.addresses.output, self.identity)
+        self.handshake = HandshakeLink(self.addresses.handshake, self.identity, self.pulse, self)
+        self._input: InputThread | None = None
+        self._client: bytes | None = None
+        self.handshake.start()
+
+    def start_io(self, core: EngineCore) -> None:
+        self.output.start()
+        self._input = InputThread(self.addresses.input, self.identity, core.preprocess, self.inputs.put, core.abort_eagerly)
+        self._input.start()
+        self._set_client(self._client)
+
+    def client_connected(self, client_incarnation: bytes) -> None:
+        self.inputs.put(ClientConnected(client_incarnation))
+        self._set_client(client_incarnation)
+
+    def client_lost(self) -> None:
+        self.inputs.put(ClientLost())
+        self._set_client(None)
+
+    def close(self) -> None:
+        """Flushes the outputs and ends the threads, each wait bounded."""
+        if self._input is not None:
+            self._input.close()
+            self.output.close()
+        self.handshake.close()
+
+    def _set_client(self, client_incarnation: bytes | None) -> None:
+        self._client = client_incarnation
+        self.output.set_client(client_incarnation)
+        if self._input is not None:
+            self._input.set_client(client_incarnation)

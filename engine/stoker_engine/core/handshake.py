@@ -1,0 +1,218 @@
+"""The engine's end of the handshake link: HELLO, phases, READY and heartbeats, from a thread that starts before the model loads.
+
+The link stays open for life. On each connection the engine says HELLO; the api's INIT names the api's incarnation, and a changed one means a new
+client. A socket monitor tells of a lost client within milliseconds. The thread also keeps the start-up deadline: it can end a process whose main
+thread hangs.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from stoker_engine.core.pulse import EnginePulse
+from stoker_engine.protocol import (
+    HEARTBEAT_SECONDS,
+    PROTOCOL_VERSION,
+    ClientHeartbeat,
+    EngineCoreReadyResponse,
+    EngineHandshakeMessage,
+    EngineHandshakeMetadata,
+    EnginePhase,
+    Hello,
+    PhaseReport,
+    decode_client_handshake,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+LINGER_MS = 1000
+"""How long a closing link tries to deliver its last words."""
+
+
+class ClientListener(Protocol):
+    """Told which api is at the other end, from the handshake thread."""
+
+    def client_connected(self, client_incarnation: bytes) -> None: ...
+
+    def client_lost(self) -> None: ...
+
+
+class HandshakeLink:
+    """One DEALER, its monitor, and the thread that owns them. `report_phase`, `report_ready` and `close` may be called from any thread."""
+
+    def __init__(self, address: str, identity: bytes, pulse: EnginePulse, listener: ClientListener) -> None:
+        self._address = address
+        self._identity = identity
+        self._pulse = pulse
+        self._listener = listener
+        self._outbox: deque[EngineHandshakeMessage] = deque()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._closing = False
+        self._connected = False
+        self._client: bytes | None = None
+        self._phase = PhaseReport(EnginePhase.STARTING)
+        self._phase_since = time.monotonic()
+        self._ready: EngineCoreReadyResponse | None = None
+        self._thread = threading.Thread(target=self._run, name="handshake", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def phase(self) -> EnginePhase:
+        return self._phase.phase
+
+    def report_phase(self, phase: EnginePhase, progress: float) -> None:
+        if phase is not self._phase.phase:
+            self._phase_since = time.monotonic()
+            logger.info("phase: %s", phase.value)
+        self._phase = PhaseReport(phase, progress)
+        self._send(self._current_phase())
+
+    def report_failure(self, message: str) -> None:
+        """The engine's own words on why it ends."""
+        self._phase = PhaseReport(EnginePhase.FAILED, message=message)
+        self._send(self._current_phase())
+
+    def report_ready(self, ready: EngineCoreReadyResponse) -> None:
+        self._ready = ready
+        self._phase = PhaseReport(EnginePhase.READY, 1.0)
+        self._phase_since = time.monotonic()
+        self._send(ready)
+
+    def close(self) -> None:
+        """Sends what is left and ends the thread."""
+        self._closing = True
+        self._wake()
+        self._thread.join(timeout=2 * LINGER_MS / 1000)
+
+    def _current_phase(self) -> PhaseReport:
+        return msgspec.structs.replace(self._phase, seconds=time.monotonic() - self._phase_since)
+
+    def _send(self, message: EngineHandshakeMessage) -> None:
+        self._outbox.append(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_sender.send(b"\0")
+        except OSError:
+            return  # the thread has ended: there is nobody to wake
+
+    def _run(self) -> None:
+        with zmq.Context() as context:
+            dealer = context.socket(zmq.DEALER)
+            dealer.setsockopt(zmq.IDENTITY, self._identity)
+            dealer.setsockopt(zmq.LINGER, LINGER_MS)
+            dealer.setsockopt(zmq.IMMEDIATE, 1)
+            dealer.setsockopt(zmq.SNDHWM, 0)
+            dealer.setsockopt(zmq.RECONNECT_IVL, 20)
+            dealer.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+            monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            dealer.connect(self._address)
+            poller = zmq.Poller()
+            for pollable in (dealer, monitor, self._wake_receiver):
+                poller.register(pollable, zmq.POLLIN)
+            try:
+                self._serve(dealer, monitor, poller)
+            finally:
+                dealer.disable_monitor()
+                monitor.close(0)
+                dealer.close()
+                self._wake_sender.close()
+                self._wake_receiver.close()
+
+    def _serve(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes], poller: zmq.Poller) -> None:
+        next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
+        while not self._closing:
+            events: dict[Any, int] = dict(poller.poll(max(0, int((next_heartbeat - time.monotonic()) * 1000))))
+            if self._wake_receiver.fileno() in events:
+                self._drain_wakes()
+            if monitor in events:
+                self._on_monitor_event(dealer, monitor)
+            if dealer in events:
+                self._on_message(dealer.recv_multipart())
+            if time.monotonic() >= next_heartbeat:
+                next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
+                self._outbox.append(self._pulse.heartbeat())
+            self._flush(dealer)
+        self._flush(dealer)
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_receiver.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _on_monitor_event(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+        event = parse_monitor_message(monitor.recv_multipart())["event"]
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._connected = True
+            self._outbox.clear()
+            dealer.send(encode(Hello(PROTOCOL_VERSION, os.getpid())), zmq.NOBLOCK)
+            dealer.send(encode(self._current_phase()), zmq.NOBLOCK)
+        elif self._connected:
+            self._connected = False
+            if self._client is not None:
+                logger.warning("the api is gone")
+                self._client = None
+                self._listener.client_lost()
+
+    def _on_message(self, frames: list[bytes]) -> None:
+        try:
+            message = decode_client_handshake(frames[0])
+        except msgspec.MsgspecError as error:
+            logger.warning("dropped an undecodable handshake frame: %s", error)
+            return
+        match message:
+            case EngineHandshakeMetadata():
+                self._on_init(message)
+            case ClientHeartbeat():
+                pass
+
+    def _on_init(self, init: EngineHandshakeMetadata) -> None:
+        if init.protocol_version != PROTOCOL_VERSION:
+            logger.error("the api speaks protocol %d, this engine %d", init.protocol_version, PROTOCOL_VERSION)
+            self._outbox.append(PhaseReport(EnginePhase.FAILED, message=f"this engine speaks protocol {PROTOCOL_VERSION}"))
+            return
+        if init.client_incarnation != self._client:
+            self._client = init.client_incarnation
+            self._listener.client_connected(init.client_incarnation)
+        if self._ready is not None:
+            self._outbox.append(self._ready)
+            self._outbox.append(self._current_phase())
+
+    def _flush(self, dealer: zmq.Socket[bytes]) -> None:
+        """Sends what waits; without a connection it is dropped, since HELLO and the phase open the next one."""
+        while self._outbox:
+            message = self._outbox.popleft()
+            if not self._connected:
+                continue
+            try:
+                dealer.send(encode(message), zmq.NOBLOCK)
+            except zmq.Again:
+                return
+
+
+class StartupDeadline:
+    """Ends the process with code 3 if start-up takes longer than it may, even where the main thread hangs in native code."""
+
+    def __init__(self, seconds: float, on_expiry: Callable[[], None]) -> None:
+        self._timer = threading.Timer(seconds, on_expiry)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def met(self) -> None:
+        self._timer.cancel()

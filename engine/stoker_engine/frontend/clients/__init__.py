@@ -1,0 +1,1 @@
+"""Clients of an engine core: the same five calls over each way to reach one."""

@@ -1,0 +1,186 @@
+"""AsyncMPClient: the asyncio end of the three sockets of an engine in another process."""
+
+import asyncio
+import itertools
+import logging
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from stoker_engine.addresses import SocketAddresses
+from stoker_engine.errors import EngineDeadError, EngineGenerateError, EngineNotReadyError
+from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.engine_status import EngineStatus
+from stoker_engine.frontend.handshake import HandshakeServer
+from stoker_engine.frontend.socket_directory import SocketDirectory, private_umask
+from stoker_engine.protocol import (
+    ENGINE_CORE_DEAD,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    EngineCoreRequestType,
+    UtilityOutput,
+    UtilityRequest,
+    decode_outputs,
+    encode,
+    new_incarnation,
+)
+
+logger = logging.getLogger(__name__)
+
+FAREWELL_SECONDS = 0.05
+"""The end of an engine is noticed on one socket while its last outputs arrive on another."""
+
+
+class AsyncMPClient:
+    """Made and used in one event loop. Takes the socket directory and binds; engines come and go behind it.
+
+    Raises SocketDirectoryError where the directory is not writable or another api holds it.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.incarnation = new_incarnation()
+        addresses = SocketAddresses(config.socket_dir)
+        self._directory = SocketDirectory(addresses)
+        self._context = zmq.asyncio.Context()
+        with private_umask():
+            self._handshake = HandshakeServer(
+                self._context, addresses.handshake, self.incarnation, engine_index=config.engine_index, on_engine_lost=self._engine_lost
+            )
+            self._input = self._context.socket(zmq.ROUTER)
+            for option, value in ((zmq.LINGER, 0), (zmq.ROUTER_MANDATORY, 1), (zmq.SNDHWM, 0)):
+                self._input.setsockopt(option, value)
+            self._input.bind(addresses.input)
+            self._output = self._context.socket(zmq.PULL)
+            self._output.setsockopt(zmq.RCVHWM, 0)
+            self._output.bind(addresses.output)
+        self._reachable: bytes | None = None
+        self._engine: bytes | None = None
+        self._farewell: asyncio.TimerHandle | None = None
+        self._farewell_reason = ""
+        self._outputs: asyncio.Queue[EngineCoreOutputs | EngineDeadError] = asyncio.Queue()
+        self._utility_calls: dict[int, asyncio.Future[Any]] = {}
+        self._call_ids = itertools.count()
+        self._handshake.start()
+        self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._receive_outputs())]
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._handshake.status
+
+    @property
+    def is_ready(self) -> bool:
+        """Requests are taken: the engine is READY and its input link is open."""
+        return self._handshake.identity is not None and self._reachable == self._handshake.identity and self.status.is_ready
+
+    async def add_request(self, request: EngineCoreRequest) -> None:
+        if not self.is_ready:
+            raise EngineNotReadyError(self.status.explanation)
+        await self._send(EngineCoreRequestType.ADD, encode(request))
+
+    async def abort_requests(self, request_ids: list[str]) -> None:
+        if request_ids and self._handshake.identity is not None:
+            try:
+                await self._send(EngineCoreRequestType.ABORT, encode(request_ids))
+            except EngineDeadError:
+                return  # its requests died with it
+
+    async def get_output(self) -> EngineCoreOutputs:
+        item = await self._outputs.get()
+        if isinstance(item, EngineDeadError):
+            raise item
+        return item
+
+    async def call_utility(self, method: str, *args: Any) -> Any:
+        if not self.is_ready:
+            raise EngineNotReadyError(self.status.explanation)
+        call_id = next(self._call_ids)
+        future = self._utility_calls[call_id] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(EngineCoreRequestType.UTILITY, encode(UtilityRequest(call_id, method, list(args))))
+            return await future
+        finally:
+            del self._utility_calls[call_id]
+
+    async def shutdown(self) -> None:
+        if self._context.closed:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._fail_utility_calls(EngineDeadError("the client is shut down"))
+        await self._handshake.close()
+        self._input.close(0)
+        self._output.close(0)
+        self._context.term()
+        self._directory.release()
+
+    async def _send(self, request_type: EngineCoreRequestType, body: bytes) -> None:
+        identity = self._handshake.identity
+        if identity is None:
+            raise EngineDeadError(self.status.explanation)
+        try:
+            await self._input.send_multipart([identity, self.incarnation, request_type.value, body], zmq.NOBLOCK)
+        except zmq.ZMQError as error:  # EHOSTUNREACH, EAGAIN: the peer has gone or never opened its link
+            raise EngineDeadError(f"the engine cannot be reached: {error.strerror}") from error
+
+    async def _receive_openings(self) -> None:
+        """An engine opens its input link with this client's incarnation; from then on the ROUTER can address it."""
+        while True:
+            frames = await self._input.recv_multipart()
+            if len(frames) == 2 and frames[1] == self.incarnation:
+                self._end_farewell()
+                self._reachable = self._engine = frames[0]
+            else:
+                logger.warning("dropped %d frames on the input link: an opening for another api", len(frames))
+
+    async def _receive_outputs(self) -> None:
+        while True:
+            frames = await self._output.recv_multipart()
+            if len(frames) != 3 or frames[0] != self.incarnation or frames[1] != self._engine:
+                logger.warning("dropped an output message of %d frames: not of the present engine for this api", len(frames))
+                continue
+            if frames[2] == ENGINE_CORE_DEAD:
+                self._engine_lost("it failed; its log has the cause")
+                self._end_farewell()
+                continue
+            try:
+                outputs = decode_outputs(frames[2])
+            except msgspec.MsgspecError as error:
+                logger.warning("dropped an undecodable output message: %s", error)
+                continue
+            if outputs.utility_output is not None:
+                self._resolve(outputs.utility_output)
+            else:
+                self._outputs.put_nowait(outputs)
+
+    def _resolve(self, output: UtilityOutput) -> None:
+        future = self._utility_calls.get(output.call_id)
+        if future is None or future.done():
+            return  # the caller no longer waits
+        if output.failure_message is not None:
+            future.set_exception(EngineGenerateError(output.failure_message))
+        else:
+            future.set_result(output.result)
+
+    def _engine_lost(self, reason: str) -> None:
+        """No more requests to it; its last outputs may still be on their way, so its requests fail a moment later."""
+        self._reachable = None
+        if self._engine is not None and self._farewell is None:
+            self._farewell_reason = reason
+            self._farewell = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._end_farewell)
+
+    def _end_farewell(self) -> None:
+        if self._farewell is None:
+            return
+        self._farewell.cancel()
+        self._farewell = self._engine = None
+        error = EngineDeadError(f"the engine is gone: {self._farewell_reason}")
+        self._outputs.put_nowait(error)
+        self._fail_utility_calls(error)
+
+    def _fail_utility_calls(self, error: EngineDeadError) -> None:
+        for future in self._utility_calls.values():
+            if not future.done():
+                future.set_exception(error)

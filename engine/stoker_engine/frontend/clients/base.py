@@ -1,0 +1,33 @@
+"""EngineCoreClient: the five calls of every client."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stoker_engine.protocol import EngineCoreOutputs, EngineCoreRequest
+
+
+@dataclass(slots=True, frozen=True)
+class ClientConfig:
+    """Where a client finds its engine."""
+
+    socket_dir: str
+    engine_index: int = 0
+
+
+class EngineCoreClient(Protocol):
+    """The other end of an engine's sockets, for asyncio."""
+
+    async def add_request(self, request: EngineCoreRequest) -> None:
+        """Raises EngineNotReadyError where no engine serves, EngineDeadError where it went away in this moment."""
+
+    async def abort_requests(self, request_ids: list[str]) -> None:
+        """Never fails: an engine that is gone has no requests."""
+
+    async def get_output(self) -> EngineCoreOutputs:
+        """The next outputs. Raises EngineDeadError once for each engine that went away; its successor may serve afterwards."""
+
+    async def call_utility(self, method: str, *args: Any) -> Any:
+        """Calls a method of the engine. Raises EngineGenerateError with the engine's words if it fails, EngineDeadError if the engine goes away."""
+
+    async def shutdown(self) -> None:
+        """Closes the sockets. Idempotent."""

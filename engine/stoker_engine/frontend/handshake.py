@@ -1,0 +1,171 @@
+"""The api's end of the handshake link: takes HELLO, answers INIT, and keeps what is known of the engine."""
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
+
+from stoker_engine.frontend.engine_status import EngineStatus
+from stoker_engine.protocol import (
+    HEARTBEAT_SECONDS,
+    PROTOCOL_VERSION,
+    ClientHandshakeMessage,
+    ClientHeartbeat,
+    EngineCoreReadyResponse,
+    EngineHandshakeMetadata,
+    EnginePhase,
+    Heartbeat,
+    Hello,
+    PhaseReport,
+    decode_engine_handshake,
+    encode,
+    parse_identity,
+)
+
+logger = logging.getLogger(__name__)
+
+_SRCFD = 2
+"""ZMQ_SRCFD of zmq.h: the file descriptor a frame came from, which is what monitor events name."""
+
+
+class HandshakeServer:
+    """The ROUTER of one api and the state of its engine. Lives in one event loop.
+
+    `on_engine_lost` is called with a reason when the engine's connection closes, or another incarnation says HELLO in its place.
+    """
+
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        address: str,
+        client_incarnation: bytes,
+        *,
+        engine_index: int,
+        on_engine_lost: Callable[[str], None],
+    ) -> None:
+        self._client_incarnation = client_incarnation
+        self._engine_index = engine_index
+        self._on_engine_lost = on_engine_lost
+        self._router = context.socket(zmq.ROUTER)
+        self._router.setsockopt(zmq.LINGER, 0)
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._router.setsockopt(zmq.SNDHWM, 0)
+        self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._router.bind(address)
+        self._identity: bytes | None = None
+        self._fd = -1
+        self._status = EngineStatus()
+        self._phase_since = time.monotonic()
+        self._last_heard = time.monotonic()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._send_heartbeats())]
+
+    @property
+    def identity(self) -> bytes | None:
+        """The identity of the engine that is connected."""
+        return self._identity
+
+    @property
+    def status(self) -> EngineStatus:
+        if self._identity is None:
+            return self._status
+        now = time.monotonic()
+        return dataclasses.replace(self._status, is_connected=True, seconds=now - self._phase_since, silence=now - self._last_heard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._router.disable_monitor()
+        self._monitor.close(0)
+        self._router.close(0)
+
+    async def _receive(self) -> None:
+        poller = zmq.asyncio.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
+        while True:
+            await poller.poll()
+            # Connection events first: a file descriptor's number may already belong to the next engine, whose HELLO waits behind them.
+            await self._drain_monitor()
+            if await self._router.poll(0):
+                await self._on_frames(await self._router.recv_multipart(copy=False))
+
+    async def _drain_monitor(self) -> None:
+        while await self._monitor.poll(0):
+            event = parse_monitor_message(await self._monitor.recv_multipart())
+            if event["event"] == zmq.EVENT_DISCONNECTED and event["value"] == self._fd:
+                self._engine_lost("its process ended")
+
+    async def _on_frames(self, frames: list[zmq.Frame]) -> None:
+        identity = frames[0].bytes
+        try:
+            index, _incarnation = parse_identity(identity)
+            message = decode_engine_handshake(frames[1].buffer)
+        except (ValueError, IndexError, msgspec.MsgspecError) as error:
+            logger.warning("dropped an undecodable handshake frame: %s", error)
+            return
+        if index != self._engine_index:
+            logger.warning("dropped a handshake frame of engine %d: this api serves engine %d", index, self._engine_index)
+        elif isinstance(message, Hello):
+            await self._on_hello(identity, frames[0].get(_SRCFD), message)
+        elif identity == self._identity:
+            self._last_heard = time.monotonic()
+            self._on_report(message)
+        elif isinstance(message, PhaseReport) and self._identity is None:
+            # The last words of an engine whose end was noticed first.
+            self._status = dataclasses.replace(self._status, phase=message.phase, message=message.message)
+
+    async def _on_hello(self, identity: bytes, fd: Any, hello: Hello) -> None:
+        if hello.protocol_version != PROTOCOL_VERSION:
+            logger.error("an engine speaks protocol %d, this api %d: not connected", hello.protocol_version, PROTOCOL_VERSION)
+            self._status = EngineStatus(phase=EnginePhase.FAILED, message=f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}")
+            return
+        if self._identity is not None:
+            self._engine_lost("another engine took its place")
+        logger.info("engine %d, pid %d, said hello", self._engine_index, hello.pid)
+        self._identity, self._fd = identity, int(fd)
+        self._status = EngineStatus(phase=EnginePhase.STARTING)
+        self._phase_since = self._last_heard = time.monotonic()
+        await self._send(EngineHandshakeMetadata(PROTOCOL_VERSION, self._client_incarnation))
+
+    def _on_report(self, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
+        match message:
+            case PhaseReport():
+                self._status = dataclasses.replace(self._status, phase=message.phase, progress=message.progress, message=message.message)
+                self._phase_since = time.monotonic() - message.seconds
+            case EngineCoreReadyResponse():
+                self._status = dataclasses.replace(self._status, phase=EnginePhase.READY, progress=1.0, message="", ready=message)
+                self._phase_since = time.monotonic()
+            case Heartbeat():
+                self._status = dataclasses.replace(self._status, heartbeat=message)
+
+    def _engine_lost(self, reason: str) -> None:
+        logger.warning("engine %d is gone: %s", self._engine_index, reason)
+        self._identity, self._fd = None, -1
+        phase = self._status.phase if self._status.phase is EnginePhase.DRAINING else EnginePhase.FAILED
+        self._status = dataclasses.replace(self._status, phase=phase, ready=None, heartbeat=None, message=self._status.message or reason)
+        self._on_engine_lost(reason)
+
+    async def _send(self, message: ClientHandshakeMessage) -> None:
+        """Fire and forget: an engine that is gone is noticed by its connection."""
+        if self._identity is None:
+            return
+        try:
+            await self._router.send_multipart([self._identity, encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            logger.debug("could not send a handshake message: %s", error)
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await self._send(ClientHeartbeat())
