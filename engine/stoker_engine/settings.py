@@ -5,6 +5,7 @@ fields to the same flat namespace; a field may name its flag by `Meta(extra={"fl
 """
 
 import argparse
+import reprlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -101,11 +102,15 @@ def _convert(field: _Field, raw: object) -> object:
 
 def explain(error: msgspec.ValidationError, field_type: object, value: object) -> str:
     """What a field of `field_type` allows, and the value it got, for one line of an error message."""
-    text = str(error).split(" - at `")[0].replace("`", "")
-    node = _unwrap(inspect.type_info(field_type))
-    if text.startswith("Invalid enum value") and isinstance(node, inspect.LiteralType):
+    text = str(error).split(" - at `")[0].replace("`", "").replace(" | null", "").split(", got ")[0]
+    declared = inspect.type_info(field_type)
+    node = _unwrap(declared)
+    if isinstance(node, inspect.LiteralType):
         text = "Expected one of " + ", ".join(str(allowed) for allowed in node.values)
-    shown = repr(value)
+    elif "matching regex" in text and (examples := _examples(declared)):
+        text += " such as " + " or ".join(str(example) for example in examples)
+    # reprlib bounds nested values: a few YAML aliases can stand for millions of items.
+    shown = repr(value) if isinstance(value, str | int | float | None) else reprlib.repr(value)
     return f"{text}, got {shown if len(shown) <= 100 else shown[:100] + '…'}"
 
 
@@ -113,6 +118,15 @@ def _unwrap(node: inspect.Type) -> inspect.Type:
     while isinstance(node, inspect.Metadata):
         node = node.type
     return node
+
+
+def _examples(node: inspect.Type) -> list[object]:
+    """The examples that the field's `Meta`, or an alternative of it, carries."""
+    while isinstance(node, inspect.Metadata):
+        if examples := (node.extra_json_schema or {}).get("examples"):
+            return list(examples)
+        node = node.type
+    return [example for member in node.types for example in _examples(member)] if isinstance(node, inspect.UnionType) else []
 
 
 def _describe(node: inspect.Type) -> tuple[str, str | None]:

@@ -1,0 +1,103 @@
+"""An InferenceDeployment → the configurations and commands of its replicas' processes. Pure: nothing is looked up and nothing is started."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from stoker_engine.config import EngineConfig, EngineSettings, ModelConfig, seconds
+from stoker_engine.settings import Settings, to_args
+from stoker_gateway.api.config import ApiConfig, ApiSettings
+from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, local_title, termination_path
+from stoker_operator.v1alpha1 import InferenceDeployment
+
+STOP_SECONDS = 15.0
+"""After the drain: abort what is left, flush the replies, stop the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a replica runs on this machine: all that its processes are told and those of a pod are not."""
+
+    socket_dir: str
+    host: str
+    port: int
+    supervisor_fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPlan:
+    """One process of a replica. `component` is api or engine."""
+
+    component: str
+    command: tuple[str, ...]
+    termination_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlan:
+    """An api and its engine. `title` names the InferenceDeployment in lines and tables; `grace` is in seconds, from a request to stop to SIGKILL."""
+
+    title: str
+    index: int
+    served_name: str
+    host: str
+    port: int
+    grace: float
+    api: ProgramPlan
+    engine: ProgramPlan
+
+    @property
+    def name(self) -> str:
+        return f"{self.title}/{self.index}"
+
+    @property
+    def url(self) -> str:
+        """The api's address for people and clients on this machine: a wildcard address is reached by loopback."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+def engine_config(deployment: InferenceDeployment) -> EngineConfig:
+    """What every engine of `deployment` is told, in a pod and here."""
+    spec = deployment.spec
+    return EngineConfig(model=_model(deployment), lifecycle=spec.lifecycle, **_settings(EngineSettings, spec.engine))
+
+
+def api_config(deployment: InferenceDeployment) -> ApiConfig:
+    """What every api of `deployment` is told, in a pod and here."""
+    spec = deployment.spec
+    return ApiConfig(model=_model(deployment), lifecycle=spec.lifecycle, **_settings(ApiSettings, spec.api))
+
+
+def plan_replica(deployment: InferenceDeployment, index: int, placement: Placement) -> ReplicaPlan:
+    """The processes of one replica on this machine: a pod's arguments, and where `placement` differs."""
+    api_termination = termination_path(placement.socket_dir, API)
+    engine_termination = termination_path(placement.socket_dir, ENGINE)
+    local: dict[str, Any] = {"socket_dir": placement.socket_dir, "supervisor_fd": placement.supervisor_fd}
+    api = msgspec.structs.replace(api_config(deployment), host=placement.host, port=placement.port, termination_message_path=api_termination, **local)
+    engine = msgspec.structs.replace(engine_config(deployment), termination_message_path=engine_termination, **local)
+    return ReplicaPlan(
+        title=local_title(deployment.metadata.namespace, deployment.metadata.name),
+        index=index,
+        served_name=deployment.served_name,
+        host=placement.host,
+        port=placement.port,
+        grace=seconds(deployment.spec.lifecycle.drain_timeout) + STOP_SECONDS,
+        api=ProgramPlan(API, _command(API_MODULE, api), api_termination),
+        engine=ProgramPlan(ENGINE, _command(ENGINE_MODULE, engine), engine_termination),
+    )
+
+
+def _model(deployment: InferenceDeployment) -> ModelConfig:
+    return msgspec.structs.replace(deployment.spec.model, served_name=deployment.served_name)
+
+
+def _settings(settings_type: type[Settings], spec: Settings) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in settings_type.__struct_fields__}
+
+
+def _command(module: str, config: Settings) -> tuple[str, ...]:
+    # -P: a file in the current directory must not stand in for a module of ours or of Python's.
+    return sys.executable, "-P", "-m", module, *to_args(config)

@@ -1,0 +1,87 @@
+"""Rules between fields: each once, as CEL for the API server and as a predicate for `stoker up`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from stoker_engine.config import LifecycleConfig, seconds
+from stoker_operator.names import MAX_NAME_LENGTH
+from stoker_operator.v1alpha1 import NAME_PATTERN, InferenceDeployment
+
+MAX_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`cel` stands on the schema node at `node`; `field`, below that node, is what a violation names."""
+
+    node: tuple[str, ...]
+    field: str
+    cel: str
+    message: str
+    holds: Callable[[InferenceDeployment], bool]
+
+
+def _duration_rule(attribute: str, *, may_be_zero: bool) -> Rule:
+    field = next(field.encode_name for field in msgspec.structs.fields(LifecycleConfig) if field.name == attribute)
+    at_most = f"duration(self.{field}) <= duration('{MAX_HOURS}h')"
+    return Rule(
+        node=("spec", "lifecycle"),
+        field=field,
+        cel=at_most if may_be_zero else f"duration(self.{field}) > duration('0s') && {at_most}",
+        message=f"must be at most {MAX_HOURS}h" if may_be_zero else f"must be more than 0s and at most {MAX_HOURS}h",
+        holds=lambda deployment: _in_range(seconds(getattr(deployment.spec.lifecycle, attribute)), may_be_zero=may_be_zero),
+    )
+
+
+def _in_range(duration: float, *, may_be_zero: bool) -> bool:
+    return (duration > 0 or may_be_zero) and duration <= MAX_HOURS * 3600
+
+
+def _model_length_fits(deployment: InferenceDeployment) -> bool:
+    engine = deployment.spec.engine
+    return engine.enable_chunked_prefill or engine.max_model_len is None or engine.max_model_len <= engine.max_num_batched_tokens
+
+
+def _aliases_differ(deployment: InferenceDeployment) -> bool:
+    aliases = deployment.spec.model.aliases
+    return len(set(aliases)) == len(aliases)
+
+
+NAME_RULE = Rule(
+    node=(),
+    field="metadata.name",
+    cel=f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('{NAME_PATTERN}')",
+    message=f"metadata.name must have at most {MAX_NAME_LENGTH} characters, lower-case letters, digits and '-', and begin with a letter; choose another name",
+    holds=lambda deployment: len(deployment.metadata.name) <= MAX_NAME_LENGTH,
+)
+
+RULES: tuple[Rule, ...] = (
+    NAME_RULE,
+    Rule(
+        node=(),
+        field="spec.model.aliases",
+        cel="!has(self.spec.model.aliases) || "
+        "!((has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name) in self.spec.model.aliases)",
+        message="must not repeat the served name; remove it",
+        holds=lambda deployment: deployment.served_name not in deployment.spec.model.aliases,
+    ),
+    Rule(
+        node=("spec", "model"),
+        field="aliases",
+        cel="!has(self.aliases) || self.aliases.all(a, self.aliases.exists_one(b, b == a))",
+        message="must differ from each other; remove the repeated one",
+        holds=_aliases_differ,
+    ),
+    Rule(
+        node=("spec", "engine"),
+        field="maxModelLen",
+        cel="self.enableChunkedPrefill || !has(self.maxModelLen) || self.maxModelLen <= self.maxNumBatchedTokens",
+        message="must be at most maxNumBatchedTokens while enableChunkedPrefill is false; raise maxNumBatchedTokens",
+        holds=_model_length_fits,
+    ),
+    _duration_rule("startup_timeout", may_be_zero=False),
+    _duration_rule("drain_timeout", may_be_zero=True),
+    _duration_rule("engine_hang_timeout", may_be_zero=False),
+)

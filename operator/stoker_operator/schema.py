@@ -1,0 +1,72 @@
+"""msgspec structs → a structural OpenAPI v3 schema, as a CustomResourceDefinition takes it."""
+
+from typing import Any
+
+import msgspec
+
+Schema = dict[str, Any]
+
+_DROPPED = frozenset({"title", "examples", "additionalProperties"})
+_ORDER = (
+    *("description", "type", "format", "enum", "pattern", "default"),
+    *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("required", "properties", "items"),
+)
+_MAX_EXACT_INTEGER = 2**53
+"""The API server keeps `maximum` as a float, where a larger bound would be another number; `format: int64` says as much."""
+
+
+def structural_schema(struct: type[msgspec.Struct]) -> Schema:
+    """The schema of `struct` with every reference inlined and every default filled in."""
+    (root,), components = msgspec.json.schema_components([struct], ref_template="{name}")
+    return _structural(root, components)
+
+
+def _structural(node: Schema, components: dict[str, Schema]) -> Schema:
+    node = _resolve(node, components)
+    result = {key: value for key, value in node.items() if key not in _DROPPED}
+    result |= _bounds(node)
+    if "enum" in node:
+        result["type"] = "string" if isinstance(node["enum"][0], str) else "integer"
+    if result["type"] == "integer":
+        result["format"] = "int64"
+        if result.get("maximum", 0) > _MAX_EXACT_INTEGER:
+            del result["maximum"]
+    if "items" in node:
+        result["items"] = _structural(node["items"], components)
+    if "properties" in node:
+        result["properties"] = {name: _structural(child, components) for name, child in node["properties"].items()}
+    if "default" in node:
+        # An object defaults to `{}`: the API server then fills its fields, each from its own default.
+        result["default"] = {} if result["type"] == "object" else node["default"]
+    return {key: result[key] for key in sorted(result, key=_ORDER.index) if result[key] is not None and (key, result[key]) != ("required", [])}
+
+
+def without_defaults(node: Schema) -> Schema:
+    """The same schema for what a controller writes: an absent field is one that it has not reported."""
+    result = {key: value for key, value in node.items() if key != "default"}
+    if "items" in node:
+        result["items"] = without_defaults(node["items"])
+    if "properties" in node:
+        result["properties"] = {name: without_defaults(child) for name, child in node["properties"].items()}
+    return result
+
+
+def _resolve(node: Schema, components: dict[str, Schema]) -> Schema:
+    """`node` without `$ref` and without the null alternative; its own description wins."""
+    node = dict(node)
+    for alternative in [choice for choice in node.pop("anyOf", []) if choice != {"type": "null"}] + node.pop("allOf", []):
+        node = alternative | node
+    if "$ref" in node:
+        node = components[node.pop("$ref")] | node
+        return _resolve(node, components)
+    return node
+
+
+def _bounds(node: Schema) -> Schema:
+    """OpenAPI v3.0 writes an exclusive bound as a flag beside the bound."""
+    bounds: Schema = {}
+    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if exclusive in node:
+            bounds |= {bound: node[exclusive], exclusive: True}
+    return bounds
