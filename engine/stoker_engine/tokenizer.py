@@ -16,7 +16,8 @@ class Tokenizer:
     """A model's tokenizer. Safe to use from several threads.
 
     `vocab_size` is the highest token id + 1, added tokens included. `eos_token_ids` are all the ids that end an answer: the tokenizer's own and those of
-    the model's generation settings. `max_token_characters` bounds the text of one token, None where nothing does.
+    the model's generation settings. `max_token_characters` bounds the text of one token, None where nothing does. `special_token_separator` is what a text
+    has before a special token: a space in vocabularies of whole words.
     """
 
     def __init__(self, source: TokenizerSource) -> None:
@@ -36,6 +37,7 @@ class Tokenizer:
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
         self.max_token_characters = None if self._backend.decoder is None else max(map(len, vocabulary), default=0)
         self._spell = make_spelling(self._backend)
+        self.special_token_separator = b" " if self._spell("a") == b" a" else b""
         self._bytes_by_id: dict[int, bytes] = {token_id: text.encode() for token_id, text in self._added_tokens.items()}
 
     def encode(self, text: str) -> list[int]:
