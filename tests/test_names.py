@@ -1,0 +1,35 @@
+import tomllib
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from stoker_engine.version import __version__
+from stoker_operator import names
+from stoker_operator.crd import crd_yaml
+from stoker_operator.manifest import load_manifests
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
+
+
+def test_the_generated_resource_definition_is_up_to_date() -> None:
+    assert (ROOT / "manifests" / "crd.yaml").read_text(encoding="utf-8") == crd_yaml()
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_a_sample_can_be_read(path: Path) -> None:
+    assert load_manifests([str(path)])
+
+
+def test_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == __version__
+
+
+@pytest.mark.parametrize(("component", "module"), [(names.API, names.API_MODULE), (names.ENGINE, names.ENGINE_MODULE)])
+def test_a_component_has_one_name_in_its_program_and_module(component: str, module: str) -> None:
+    (script,) = entry_points(group="console_scripts", name=f"stoker-{component}")
+    assert script.value == f"{module}.__main__:main"
+    assert find_spec(module) is not None
