@@ -34,7 +34,7 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """What a request has produced: all so far, or what is new, by its `output_kind`. `prompt_logprobs[0]` is None, and the list comes once.
+    """What a request has produced: all so far, or what is new, by its `output_kind`. `prompt_logprobs[0]` is None; with DELTA the list comes once.
 
     `num_output_tokens` counts every sampled token of all choices so far, also those whose text is held back or cut by a stop string.
     """

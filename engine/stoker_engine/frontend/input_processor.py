@@ -1,0 +1,142 @@
+"""InputProcessor: a prompt and its SamplingParams → EngineCoreRequest, checked against the model so that nothing invalid reaches the engine."""
+
+import os
+import time
+
+import msgspec
+
+from stoker_engine.errors import ContextLengthError, ParameterError
+from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_text
+from stoker_engine.protocol import EngineCoreRequest
+from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.tokenizer import Tokenizer
+
+_RANDOM_SEED = -1
+"""As a seed it means: none."""
+_MAX_PRIORITY = 2**31 - 1
+
+
+class TemplatedPrompt(msgspec.Struct, frozen=True):
+    """A text that a chat template wrote: its special tokens count as such, and none is added."""
+
+    text: str
+
+
+Prompt = str | list[int] | TemplatedPrompt
+
+
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What belongs to a request besides prompt and sampling. `request_id` is external: the caller's own, not necessarily unique.
+
+    `arrival_time` is wall-clock seconds; `cache_salt` keeps the prefix cache apart from that of requests with another one.
+    """
+
+    request_id: str
+    arrival_time: float = msgspec.field(default_factory=time.time)
+    priority: int = 0
+    cache_salt: str | None = None
+    trace_headers: dict[str, str] | None = None
+
+
+class InputProcessor:
+    """Makes the engine's requests. Safe to use from several threads, as the tokenizer is.
+
+    Token ids are valid from 0 to the smaller of the model's `vocab_size` and the tokenizer's; `priority_scheduling` says whether priorities mean anything.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_model_len: int, max_logprobs: int, vocab_size: int, *, priority_scheduling: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._limits = ModelLimits(max_model_len, max_logprobs, min(vocab_size, tokenizer.vocab_size))
+        self._priority_scheduling = priority_scheduling
+
+    def process(self, prompt: Prompt, params: SamplingParams, options: RequestOptions) -> EngineCoreRequest:
+        """The request, with a new internal id. `params` is left as it is.
+
+        Raises ParameterError for what the model does not allow, and its kind ContextLengthError for a prompt or output that does not fit the context.
+        """
+        self._check_options(options)
+        check_against_model(params, self._limits)
+        prompt_token_ids = self._tokenize(prompt, params)
+        max_tokens = self._max_tokens(len(prompt_token_ids), params)
+        return EngineCoreRequest(
+            request_id=f"{options.request_id}-{os.urandom(4).hex()}",
+            prompt_token_ids=prompt_token_ids,
+            sampling_params=msgspec.structs.replace(
+                params,
+                max_tokens=max_tokens,
+                seed=None if params.seed == _RANDOM_SEED else params.seed,
+                skip_reading_prefix_cache=params.skip_reading_prefix_cache or params.prompt_logprobs is not None,
+            ),
+            arrival_time=options.arrival_time,
+            eos_token_ids=[] if params.ignore_eos else list(self._tokenizer.eos_token_ids),
+            bad_words_token_ids=self._tokenize_bad_words(params.bad_words),
+            priority=options.priority,
+            cache_salt=options.cache_salt,
+            external_request_id=options.request_id,
+            trace_headers=options.trace_headers,
+        )
+
+    def _check_options(self, options: RequestOptions) -> None:
+        if options.priority and not self._priority_scheduling:
+            raise ParameterError(f"priority must be 0, got {options.priority}: this model is not served with schedulingPolicy priority", "priority")
+        if abs(options.priority) > _MAX_PRIORITY:
+            raise ParameterError(f"priority must be between {-_MAX_PRIORITY} and {_MAX_PRIORITY}, got {options.priority}", "priority")
+        if options.cache_salt is not None:
+            if not options.cache_salt:
+                raise ParameterError("cache_salt must be a non-empty string", "cache_salt")
+            check_text("cache_salt", options.cache_salt)
+
+    def _tokenize(self, prompt: Prompt, params: SamplingParams) -> list[int]:
+        if isinstance(prompt, list):
+            token_ids = list(prompt)
+            for token_id in token_ids:
+                if not 0 <= token_id < self._limits.vocab_size:
+                    raise ParameterError(f"prompt has the token id {token_id}, outside the vocabulary of {self._limits.vocab_size}", "prompt")
+        else:
+            text = prompt if isinstance(prompt, str) else prompt.text
+            self._check_text_length(text, params)
+            check_text("prompt", text)
+            token_ids = self._tokenizer.encode(text) if isinstance(prompt, str) else self._tokenizer.encode_chat(text)
+        if not token_ids:
+            raise ParameterError("prompt must not be empty", "prompt")
+        return token_ids
+
+    def _check_text_length(self, text: str, params: SamplingParams) -> None:
+        """Refuse what cannot fit however it is tokenized, before that costs anything."""
+        characters = self._tokenizer.max_token_characters
+        if characters is not None and len(text) > self._limits.max_model_len * characters:
+            raise ContextLengthError(self._too_long(f"at least {self._limits.max_model_len + 1}", params), "input_text")
+
+    def _max_tokens(self, num_prompt_tokens: int, params: SamplingParams) -> int:
+        """The most tokens that this request may produce."""
+        room = self._limits.max_model_len - num_prompt_tokens
+        max_tokens = room if params.max_tokens is None else params.max_tokens
+        if room < 1:
+            raise ContextLengthError(self._too_long(str(num_prompt_tokens), params), "input_tokens")
+        if max_tokens > room:
+            parameter = "max_tokens" if max_tokens > self._limits.max_model_len else "input_tokens"
+            raise ContextLengthError(self._too_long(str(num_prompt_tokens), params), parameter)
+        if params.min_tokens > max_tokens:
+            raise ParameterError(f"min_tokens must be at most {max_tokens}, what the context leaves for the output, got {params.min_tokens}", "min_tokens")
+        return max_tokens
+
+    def _too_long(self, num_prompt_tokens: str, params: SamplingParams) -> str:
+        requested = "at least 1 token" if params.max_tokens is None else f"{params.max_tokens} tokens"
+        return (
+            f"This model's maximum context length is {self._limits.max_model_len} tokens. The prompt has {num_prompt_tokens} tokens and {requested} "
+            "of output were requested. Shorten the prompt or request less output."
+        )
+
+    def _tokenize_bad_words(self, bad_words: list[str]) -> list[list[int]]:
+        """Each word as it begins a text, and as it follows a space where that makes it another token sequence of the same length."""
+        sequences: list[list[int]] = []
+        for word in bad_words:
+            bare = self._tokenizer.encode_chat(word.lstrip() or word)
+            spaced = self._tokenizer.encode_chat(" " + word.lstrip())
+            sequences.append(bare)
+            if spaced[0] != bare[0] and len(spaced) == len(bare):
+                sequences.append(spaced)
+        for token_id in (token_id for sequence in sequences for token_id in sequence):
+            if token_id >= self._limits.vocab_size:
+                raise ParameterError(f"bad_words needs the token id {token_id}, outside the vocabulary of {self._limits.vocab_size}", "bad_words")
+        return sequences
