@@ -1,0 +1,67 @@
+"""Prompt log probabilities, collected over the chunks of a prefill."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stoker_engine.core.scheduler_output import NewRequestData
+from stoker_engine.protocol import LogprobsLists
+from stoker_engine.sampling.logprobs import extend_logprobs, top_logprobs
+from stoker_engine.sampling.sampler import NOT_FINITE
+
+MAX_LOGITS_BYTES = 64 << 20
+"""Of [tokens, vocabulary] in float32, the most that exists at once, and as much again for their log probabilities."""
+
+
+@dataclass(slots=True)
+class _Prompt:
+    token_ids: list[int]
+    num_top: int
+    collected: LogprobsLists
+
+
+class PromptLogprobs:
+    """The requests that still want log probabilities of their prompt: one position for each prompt token but the first."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._prompts: dict[str, _Prompt] = {}
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._prompts
+
+    def add(self, request: NewRequestData) -> None:
+        """A request that has output was told its prompt's log probabilities before it was preempted."""
+        num_top = request.sampling_params.prompt_logprobs
+        if num_top is not None and len(request.token_ids) == request.num_prompt_tokens:
+            self._prompts[request.request_id] = _Prompt(request.token_ids, num_top, LogprobsLists([], [], []))
+
+    def remove(self, request_id: str) -> None:
+        self._prompts.pop(request_id, None)
+
+    def collect(self, request_id: str, start: int, hidden_states: Tensor, compute_logits: Callable[[Tensor], Tensor]) -> str | None:
+        """Takes in a chunk that begins at position `start`; hidden_states: [chunk, hidden]. Returns why the request fails, or None.
+
+        Each position tells the log probability of the token after it.
+        """
+        prompt = self._prompts[request_id]
+        if start != len(prompt.collected.ranks):
+            return f"prompt_logprobs: computation began at position {start}, after {len(prompt.collected.ranks)} positions"
+        targets = torch.tensor(prompt.token_ids[start + 1 : start + 1 + len(hidden_states)], dtype=torch.int64, device=hidden_states.device)
+        size = max(1, MAX_LOGITS_BYTES // (4 * self._vocab_size))
+        for first in range(0, len(targets), size):
+            piece = targets[first : first + size]
+            logits = compute_logits(hidden_states[first : first + len(piece)])[:, : self._vocab_size]
+            if not bool(torch.isfinite(logits).all()):
+                return NOT_FINITE
+            extend_logprobs(prompt.collected, top_logprobs(torch.log_softmax(logits.float(), dim=-1), piece, prompt.num_top))
+        return None
+
+    def take(self, request_id: str) -> LogprobsLists:
+        """The whole prompt's, once."""
+        return self._prompts.pop(request_id).collected

@@ -1,0 +1,1 @@
+"""One device: the model, its KV cache, and what a step needs of each request."""
