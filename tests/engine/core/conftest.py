@@ -1,0 +1,245 @@
+"""A scheduler driven without a model: a worker that hashes what its blocks hold, and checks of everything that must hold after each operation."""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from stoker_engine.config import EngineConfig, ModelConfig
+from stoker_engine.core.block_hash import BlockHasher
+from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.request import Request, RequestStatus
+from stoker_engine.core.scheduler import Scheduler
+from stoker_engine.core.scheduler_output import NewRequestData, SchedulerOutput
+from stoker_engine.finish_reason import FinishReason
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreRequest
+from stoker_engine.sampling_params import SamplingParams
+
+POISON = (-1, -1)
+NOT_A_NUMBER = (-2, -2)
+VOCAB_SIZE = 29
+EOS = 0
+
+
+def chain(previous: int, token_id: int) -> int:
+    """Stands for the KV of one position: it depends on every token before it."""
+    return zlib.crc32(token_id.to_bytes(4, "little"), previous)
+
+
+def make_config(**settings: Any) -> EngineConfig:
+    """Blocks of 4 tokens, which no flag allows, keep the tests' numbers small."""
+    defaults = {"block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 64}
+    return EngineConfig(model=ModelConfig(uri="file:///model"), **(defaults | settings))
+
+
+def make_engine_core_request(request_id: str, prompt: Sequence[int], **fields: Any) -> EngineCoreRequest:
+    names = ("arrival_time", "priority", "cache_salt", "client_index", "eos_token_ids")
+    wire = {name: fields.pop(name) for name in names if name in fields}
+    params = SamplingParams(**({"temperature": 0.0, "max_tokens": 8} | fields))
+    return EngineCoreRequest(request_id, list(prompt), params, **({"arrival_time": 0.0, "eos_token_ids": [EOS]} | wire))
+
+
+@dataclass
+class WorkerRequest:
+    token_ids: list[int]
+    num_prompt_tokens: int
+    block_ids: list[int]
+    params: SamplingParams
+    end_token_ids: set[int]
+    num_computed_tokens: int
+
+
+class HashModelWorker:
+    """Keeps tokens in the slots that block tables name, and derives the next token from them alone: a wrong, stale or early reused block changes it."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.slots = [[POISON] * block_size for _ in range(num_blocks)]
+        self.requests: dict[str, WorkerRequest] = {}
+        self.failing: set[str] = set()
+        self.num_first_times: Counter[str] = Counter()
+
+    def poison(self, block_ids: Iterable[int]) -> None:
+        for block_id in block_ids:
+            self.slots[block_id] = [POISON] * self.block_size
+
+    def execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        for request_id in (*scheduler_output.finished_request_ids, *scheduler_output.preempted_request_ids):
+            self.requests.pop(request_id, None)
+        for new in scheduler_output.new_requests:
+            self._start(new)
+        cached = scheduler_output.cached_requests
+        for request_id, block_ids, computed in zip(cached.request_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True):
+            request = self.requests[request_id]
+            assert request.num_computed_tokens == computed
+            request.block_ids += block_ids
+            self.poison(block_ids)
+        for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
+            self._write(request_id, num_tokens)
+        output = ModelRunnerOutput()
+        for request_id in scheduler_output.num_scheduled_tokens:
+            self._sample(request_id, output)
+        return output
+
+    def _start(self, new: NewRequestData) -> None:
+        assert new.request_id not in self.requests
+        assert new.num_computed_tokens % self.block_size == 0
+        self.poison(new.block_ids[new.num_computed_tokens // self.block_size :])
+        end_token_ids = {*new.eos_token_ids, *new.sampling_params.stop_token_ids}
+        self.requests[new.request_id] = WorkerRequest(
+            list(new.token_ids), new.num_prompt_tokens, list(new.block_ids), new.sampling_params, end_token_ids, new.num_computed_tokens
+        )
+
+    def _write(self, request_id: str, num_tokens: int) -> None:
+        request = self.requests[request_id]
+        for position in range(request.num_computed_tokens, request.num_computed_tokens + num_tokens):
+            previous = self._read(request, position - 1)[1] if position else 0
+            token_id = request.token_ids[position]
+            value = (token_id, chain(max(previous, 0), token_id)) if request_id not in self.failing else NOT_A_NUMBER
+            self.slots[request.block_ids[position // self.block_size]][position % self.block_size] = value
+        request.num_computed_tokens += num_tokens
+
+    def _read(self, request: WorkerRequest, position: int) -> tuple[int, int]:
+        value = self.slots[request.block_ids[position // self.block_size]][position % self.block_size]
+        assert value != POISON, "a slot was read before it was written"
+        return value
+
+    def _sample(self, request_id: str, output: ModelRunnerOutput) -> None:
+        request = self.requests[request_id]
+        if request.num_computed_tokens < len(request.token_ids):
+            return
+        state = 0
+        for position in range(request.num_computed_tokens):
+            token_id, stored = self._read(request, position)
+            if token_id == NOT_A_NUMBER[0]:
+                output.failures[request_id] = "NaN logits"
+                return
+            state = chain(state, token_id)
+            assert state == stored, "a block was computed after another prefix"
+        token_id = state % VOCAB_SIZE
+        if len(request.token_ids) - request.num_prompt_tokens < request.params.min_tokens:
+            while token_id in request.end_token_ids:
+                token_id = (token_id + 1) % VOCAB_SIZE
+        request.token_ids.append(token_id)
+        output.sampled_token_ids[request_id] = [token_id]
+
+
+@dataclass
+class Result:
+    """What the client of one request has seen."""
+
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    outputs: list[EngineCoreOutput] = field(default_factory=list)
+
+
+class Engine:
+    """Scheduler and hash model worker, one step at a time."""
+
+    def __init__(self, num_blocks: int, max_model_len: int = 1024, **settings: Any) -> None:
+        config = make_config(**settings)
+        self.block_size = config.block_size
+        self.hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
+        self.scheduler = Scheduler(config, max_model_len=max_model_len, num_blocks=num_blocks)
+        self.worker = HashModelWorker(num_blocks, config.block_size)
+        self.results: dict[str, Result] = {}
+        self.prefixes: dict[bytes, tuple[int, ...]] = {}
+        self.aborted: set[str] = set()
+        self.reported: Counter[str] = Counter()
+        self.last: SchedulerOutput | None = None
+
+    @property
+    def state(self) -> Any:
+        return self.scheduler.state
+
+    @property
+    def pool(self) -> Any:
+        return self.scheduler.state.kv_cache_manager.block_pool
+
+    def add(self, request_id: str, prompt: Sequence[int], **fields: Any) -> Request:
+        request = Request.from_engine_core_request(make_engine_core_request(request_id, prompt, **fields), self.hasher)
+        self.scheduler.add_request(request)
+        self.results[request_id] = Result()
+        return request
+
+    def abort(self, *request_ids: str) -> list[tuple[str, int]]:
+        ended = self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+        self.aborted |= {request_id for request_id, _ in ended}
+        return ended
+
+    def step(self, abort_meanwhile: Iterable[str] = ()) -> SchedulerOutput:
+        scheduler_output = self.scheduler.schedule()
+        for request in self.state.requests.values():
+            self._remember_prefixes(request)
+        output = self.worker.execute(scheduler_output)
+        self.abort(*abort_meanwhile)
+        for of_client in self.scheduler.update_from_output(scheduler_output, output).values():
+            for engine_core_output in of_client:
+                self._deliver(engine_core_output)
+        self.reported.update(scheduler_output.finished_request_ids)
+        self.worker.poison(block.block_id for block in self.pool.free_queue.blocks() if block.block_hash is None)
+        self.last = scheduler_output
+        return scheduler_output
+
+    def run(self, max_steps: int = 2000) -> None:
+        """Until there is nothing to do."""
+        for _ in range(max_steps):
+            if not self.scheduler.has_requests():
+                return
+            self.step()
+        raise AssertionError(f"still busy after {max_steps} steps: {self.scheduler.make_stats()}")
+
+    def table(self, request_id: str) -> list[int]:
+        return [block.block_id for block in self.state.kv_cache_manager.block_tables[request_id].blocks]
+
+    def _deliver(self, output: EngineCoreOutput) -> None:
+        result = self.results[output.request_id]
+        assert result.finish_reason is None, "an output after the end"
+        assert output.request_id not in self.aborted
+        assert output.new_token_ids or output.finish_reason is not None
+        result.outputs.append(output)
+        result.token_ids += output.new_token_ids
+        result.finish_reason = output.finish_reason
+
+    def _remember_prefixes(self, request: Request) -> None:
+        token_ids = request.sequence.token_ids
+        for index, block_hash in enumerate(request.sequence.block_hashes):
+            prefix = tuple(token_ids[: (index + 1) * self.block_size])
+            assert self.prefixes.setdefault(block_hash, prefix) == prefix, "two prefixes with one hash"
+
+
+@pytest.fixture
+def config_of() -> Callable[..., EngineConfig]:
+    return make_config
+
+
+@pytest.fixture
+def engine_of() -> type[Engine]:
+    return Engine
+
+
+@pytest.fixture
+def request_of() -> Callable[..., Request]:
+    def build(request_id: str = "r", prompt: Sequence[int] = (1, 2, 3), hasher: BlockHasher | None = None, **fields: Any) -> Request:
+        return Request.from_engine_core_request(make_engine_core_request(request_id, prompt, **fields), hasher)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def reference_output() -> Callable[..., Result]:
+    """What a request gives when it has the engine to itself: no shared blocks, no chunks, no preemption."""
+    known: dict[tuple[Any, ...], Result] = {}
+
+    def run(prompt: Sequence[int], max_model_len: int = 1024, **fields: Any) -> Result:
+        key = (tuple(prompt), max_model_len, *sorted((name, repr(value)) for name, value in fields.items()))
+        if key not in known:
+            engine = Engine(512, max_model_len, enable_prefix_caching=False, max_num_batched_tokens=4096, block_size=16)
+            engine.add("alone", prompt, **fields)
+            engine.run()
+            known[key] = engine.results["alone"]
+        return known[key]
+
+    return run
