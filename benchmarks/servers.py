@@ -94,6 +94,16 @@ def vllm_server(peer: VllmPeer) -> Iterator[Server]:
         yield server
 
 
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, and SIGKILL where that does not end it in time."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 @contextmanager
 def _running(commands: Sequence[Sequence[str]], port: int, environment: Mapping[str, str], log_path: Path) -> Iterator[Server]:
     start = perf_counter()
@@ -105,7 +115,7 @@ def _running(commands: Sequence[Sequence[str]], port: int, environment: Mapping[
         yield Server(url, perf_counter() - start, processes)
     finally:
         for process in reversed(processes):
-            _stop(process)
+            stop_process(process)
 
 
 def _wait_for_first_token(url: str, processes: Sequence[subprocess.Popen[bytes]], log_path: Path) -> None:
@@ -121,15 +131,6 @@ def _wait_for_first_token(url: str, processes: Sequence[subprocess.Popen[bytes]]
         else:
             return
     raise RuntimeError(f"no token within {START_SECONDS:.0f} s:\n{_tail(log_path)}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _tail(path: Path) -> str:

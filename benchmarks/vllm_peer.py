@@ -62,14 +62,13 @@ class VllmPeer:
         ]
         return self._bench(arguments, kv_cache_bytes)["avg_latency"]
 
-    def output_tokens_per_second(self, workload: Workload, kv_cache_bytes: int) -> float:
-        """Output tokens per second of an offline batch, by `vllm bench throughput`."""
+    def batch_seconds(self, workload: Workload, kv_cache_bytes: int) -> float:
+        """Seconds of an offline batch, by `vllm bench throughput`."""
         arguments = [
             *("throughput", "--dataset-name", "random", "--num-prompts", str(workload.num_requests), "--max-num-seqs", str(workload.concurrency)),
             *("--random-input-len", str(workload.input_len), "--random-output-len", str(workload.output_len)),
         ]
-        seconds = self._bench(arguments, kv_cache_bytes)["elapsed_time"]
-        return workload.num_requests * workload.output_len / seconds
+        return self._bench(arguments, kv_cache_bytes)["elapsed_time"]
 
     def _bench(self, arguments: Sequence[str], kv_cache_bytes: int) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as directory:
