@@ -1,0 +1,86 @@
+"""create_app: routes, middleware and how errors are answered."""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stoker_engine.errors import EngineError
+from stoker_gateway.api.chat_completions import create_chat_completion
+from stoker_gateway.api.completions import create_completion
+from stoker_gateway.api.disconnect import ClientDisconnectedError
+from stoker_gateway.api.drain import DrainMiddleware
+from stoker_gateway.api.engine_errors import to_api_error
+from stoker_gateway.api.health import livez, readyz, startupz
+from stoker_gateway.api.json_response import error_response
+from stoker_gateway.api.metrics import CONTENT_TYPE
+from stoker_gateway.api.models import get_model, list_models
+from stoker_gateway.api.request_id import RequestIdMiddleware
+from stoker_gateway.api.state import ApiState
+from stoker_gateway.openai.errors import ApiError, internal_error, method_not_allowed, route_not_found
+
+Endpoint = Callable[[ApiState, Request], Awaitable[Response]]
+
+CLIENT_CLOSED_REQUEST = 499
+"""nginx's status for a client that went away; nobody receives it."""
+
+
+async def metrics(state: ApiState, _request: Request) -> Response:
+    return Response(state.metrics.render(state.engine.status), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def vllm_metrics(state: ApiState, _request: Request) -> Response:
+    return Response(state.metrics.render_vllm(state.engine.status), headers={"Content-Type": CONTENT_TYPE})
+
+
+ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/v1/chat/completions", create_chat_completion),
+    ("POST", "/v1/completions", create_completion),
+    ("GET", "/v1/models", list_models),
+    ("GET", "/v1/models/{model:path}", get_model),
+    ("GET", "/livez", livez),
+    ("GET", "/readyz", readyz),
+    ("GET", "/health", readyz),
+    ("GET", "/startupz", startupz),
+    ("GET", "/metrics", metrics),
+    ("GET", "/metrics/vllm", vllm_metrics),
+)
+
+
+def create_app(state: ApiState) -> FastAPI:
+    """The ASGI application. It owns nothing: whoever made `state` starts and stops its engine."""
+    app = FastAPI(title="Stoker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for method, path, endpoint in ROUTES:
+        app.add_route(path, _bind(endpoint, state), methods=[method])
+    for kind in (ApiError, EngineError, ClientDisconnectedError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer_error)
+    app.add_middleware(DrainMiddleware, drain=state.drain)
+    app.add_middleware(RequestIdMiddleware)
+    return app
+
+
+def _bind(endpoint: Endpoint, state: ApiState) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(request: Request) -> Response:
+        return await endpoint(state, request)
+
+    return handle
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnectedError):
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return error_response(_translate(request, error))
+
+
+def _translate(request: Request, error: Exception) -> ApiError:
+    """What the client is told. Of a bug it learns nothing: the server logs the traceback."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, EngineError):
+        return to_api_error(error)
+    if isinstance(error, HTTPException):  # the router's own 404 and 405
+        allowed = (error.headers or {}).get("Allow")
+        return method_not_allowed(request.method, request.url.path, allowed) if allowed else route_not_found(request.method, request.url.path)
+    return internal_error("The server failed to answer this request.")

@@ -1,0 +1,82 @@
+"""POST /v1/chat/completions."""
+
+import time
+from contextlib import aclosing
+
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stoker_engine.frontend.input_processor import TemplatedPrompt
+from stoker_engine.outputs import RequestOutput
+from stoker_gateway.api.body import read_json_body
+from stoker_gateway.api.chat_stream import ChatStream
+from stoker_gateway.api.disconnect import cancelled_by_disconnect
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, finish_name, last_output, off_loop_if_long, request_options, stream_response
+from stoker_gateway.api.json_response import json_response
+from stoker_gateway.api.logprobs import chat_logprobs, prompt_logprobs
+from stoker_gateway.api.request_id import request_id_of
+from stoker_gateway.api.sampling import chat_sampling_params
+from stoker_gateway.api.state import ApiState
+from stoker_gateway.openai.decode import decode_chat_completion_request
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.messages import template_messages
+from stoker_gateway.openai.protocol import ChatCompletion, ChatCompletionChoice, ChatMessageResponse, encode, make_usage
+from stoker_gateway.openai.request import ChatCompletionRequest
+
+
+async def create_chat_completion(state: ApiState, http_request: Request) -> Response:
+    body = await read_json_body(http_request, state.config.max_body_bytes)
+    request = decode_chat_completion_request(body)
+    state.check_model(request.model)
+    params = chat_sampling_params(request, state.sampling_defaults)
+    state.check_ready()
+    prompt = await off_loop_if_long(len(body), lambda: render_chat(state, request))
+    request_id = request_id_of(http_request, "chatcmpl")
+    outputs = state.engine.generate(prompt, params, request_options(request, http_request, request_id))
+    if request.stream:
+        return await stream_response(http_request, request_id, ChatStream(request, request_id).events(outputs))
+    async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
+        output = await last_output(outputs)
+    return json_response(encode(_chat_completion(request, request_id, output)))
+
+
+def render_chat(state: ApiState, request: ChatCompletionRequest) -> TemplatedPrompt:
+    """Messages → prompt. Raises ApiError (400) where the messages or the template say no."""
+    messages = template_messages(request.messages)
+    if state.chat_template is None:
+        raise ApiError("The model has no chat template; use /v1/completions.", param="messages")
+    text = state.chat_template.render(
+        messages,
+        add_generation_prompt=not request.continue_final_message if request.add_generation_prompt is None else request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        template_kwargs=request.chat_template_kwargs or {},
+    )
+    return TemplatedPrompt(text)
+
+
+def _chat_completion(request: ChatCompletionRequest, request_id: str, output: RequestOutput) -> ChatCompletion:
+    return ChatCompletion(
+        id=request_id,
+        created=int(time.time()),
+        model=request.model,
+        choices=_choices(request, output),
+        usage=make_usage(len(output.prompt_token_ids), output.num_output_tokens, output.num_cached_tokens),
+        system_fingerprint=SYSTEM_FINGERPRINT,
+        prompt_logprobs=UNSET if output.prompt_logprobs is None else prompt_logprobs(output.prompt_logprobs),
+        prompt_token_ids=output.prompt_token_ids if request.return_token_ids else UNSET,
+    )
+
+
+def _choices(request: ChatCompletionRequest, output: RequestOutput) -> list[ChatCompletionChoice]:
+    return [
+        ChatCompletionChoice(
+            index=choice.index,
+            message=ChatMessageResponse(content=choice.text),
+            logprobs=None if choice.logprobs is None else chat_logprobs(choice.token_ids, choice.logprobs, request.num_top_logprobs),
+            finish_reason=finish_name(choice),
+            stop_reason=choice.stop_reason,
+            token_ids=choice.token_ids if request.return_token_ids else UNSET,
+        )
+        for choice in sorted(output.outputs, key=lambda choice: choice.index)
+    ]

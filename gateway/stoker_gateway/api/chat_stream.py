@@ -1,0 +1,67 @@
+"""The chunks of a streamed chat completion: per choice the role, the text in pieces, and an empty delta with the finish reason; then usage."""
+
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+
+from msgspec import UNSET, UnsetType
+
+from stoker_engine.errors import EngineGenerateError
+from stoker_engine.outputs import CompletionOutput, RequestOutput
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, finish_name
+from stoker_gateway.api.logprobs import chat_logprobs
+from stoker_gateway.api.stream_usage import StreamUsage
+from stoker_gateway.openai.protocol import ChatCompletionChunk, ChatCompletionChunkChoice, ChatDelta, Usage, encode
+from stoker_gateway.openai.request import ChatCompletionRequest
+from stoker_gateway.openai.streaming import event
+
+
+class ChatStream:
+    """One stream. Every chunk has the same id, created and model."""
+
+    def __init__(self, request: ChatCompletionRequest, request_id: str) -> None:
+        self._request = request
+        self._id = request_id
+        self._created = int(time.time())
+        self._usage = StreamUsage(request)
+        self._num_unfinished = request.n or 1
+        self._started: set[int] = set()
+
+    async def events(self, outputs: AsyncGenerator[RequestOutput]) -> AsyncGenerator[bytes]:
+        """The events of one output go together. Raises EngineError, before or after the first event."""
+        async with aclosing(outputs):
+            async for output in outputs:
+                self._usage.update(0, output)
+                if data := b"".join(event(encode(chunk)) for chunk in self._chunks(output)):
+                    yield data
+        if self._num_unfinished:
+            raise EngineGenerateError("The stream ended before its answer did.")
+        if self._request.include_usage:
+            yield event(encode(self._chunk([], self._usage.total)))
+
+    def _chunks(self, output: RequestOutput) -> Iterator[ChatCompletionChunk]:
+        for choice in output.outputs:
+            if choice.index not in self._started:
+                self._started.add(choice.index)
+                first = self._chunk([ChatCompletionChunkChoice(choice.index, ChatDelta(role="assistant", content=""))], self._usage.of_chunk())
+                first.prompt_token_ids = output.prompt_token_ids if self._request.return_token_ids else UNSET
+                yield first
+            if choice.text or choice.logprobs or (choice.token_ids and self._request.return_token_ids):
+                yield self._chunk([self._text_choice(choice)], self._usage.of_chunk())
+            if (finish_reason := finish_name(choice)) is not None:
+                self._num_unfinished -= 1
+                last = ChatCompletionChunkChoice(choice.index, ChatDelta(), finish_reason=finish_reason, stop_reason=choice.stop_reason)
+                chunk = self._chunk([last], self._usage.of_chunk())
+                chunk.system_fingerprint = SYSTEM_FINGERPRINT
+                yield chunk
+
+    def _text_choice(self, choice: CompletionOutput) -> ChatCompletionChunkChoice:
+        return ChatCompletionChunkChoice(
+            choice.index,
+            ChatDelta(content=choice.text),
+            logprobs=chat_logprobs(choice.token_ids, choice.logprobs, self._request.num_top_logprobs) if choice.logprobs else None,
+            token_ids=choice.token_ids if self._request.return_token_ids else UNSET,
+        )
+
+    def _chunk(self, choices: list[ChatCompletionChunkChoice], usage: Usage | UnsetType | None) -> ChatCompletionChunk:
+        return ChatCompletionChunk(id=self._id, created=self._created, model=self._request.model, choices=choices, usage=usage)

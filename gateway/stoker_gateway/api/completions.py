@@ -1,0 +1,86 @@
+"""POST /v1/completions."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stoker_engine.errors import EngineGenerateError
+from stoker_engine.outputs import RequestOutput
+from stoker_gateway.api.body import read_json_body
+from stoker_gateway.api.completion_choices import PromptChoices
+from stoker_gateway.api.completion_stream import CompletionStream
+from stoker_gateway.api.disconnect import cancelled_by_disconnect
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, request_options, stream_response
+from stoker_gateway.api.json_response import json_response
+from stoker_gateway.api.merge import merge
+from stoker_gateway.api.request_id import request_id_of
+from stoker_gateway.api.sampling import completion_sampling_params
+from stoker_gateway.api.state import ApiState
+from stoker_gateway.openai.decode import decode_completion_request
+from stoker_gateway.openai.protocol import Completion, encode, make_usage
+from stoker_gateway.openai.request import CompletionRequest
+
+Outputs = AsyncGenerator[tuple[int, RequestOutput]]
+
+
+async def create_completion(state: ApiState, http_request: Request) -> Response:
+    request = decode_completion_request(await read_json_body(http_request, state.config.max_body_bytes))
+    state.check_model(request.model)
+    request_id = request_id_of(http_request, "cmpl")
+    prompts = split_prompts(request)
+    outputs = _generate(state, request, prompts, http_request, request_id)
+    choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
+    if request.stream:
+        return await stream_response(http_request, request_id, CompletionStream(request, request_id, choices).events(outputs))
+    async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
+        finished = await _finished_outputs(outputs, len(prompts))
+    return json_response(encode(_completion(request, request_id, choices, finished)))
+
+
+def split_prompts(request: CompletionRequest) -> list[str | list[int]]:
+    """The prompts of a request, each a text or token ids."""
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return [prompt]
+    if isinstance(prompt[0], int):
+        return [[token_id for token_id in prompt if isinstance(token_id, int)]]
+    return [one for one in prompt if not isinstance(one, int)]
+
+
+def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | list[int]], http_request: Request, request_id: str) -> Outputs:
+    """One engine request per prompt, with ids of their own where there are several. Raises what forbids the request before any is sent."""
+    params = completion_sampling_params(request, state.sampling_defaults)
+    state.check_ready()
+    options = request_options(request, http_request, request_id)
+    generators = []
+    for index, prompt in enumerate(prompts):
+        own_id = request_id if len(prompts) == 1 else f"{request_id}-{index}"
+        generators.append(state.engine.generate(prompt, params, msgspec.structs.replace(options, request_id=own_id)))
+    return merge(generators)
+
+
+async def _finished_outputs(outputs: Outputs, num_prompts: int) -> list[RequestOutput]:
+    """The finished output of each prompt, in the order of the prompts."""
+    finished = {index: output async for index, output in outputs if output.finished}
+    if len(finished) < num_prompts:
+        raise EngineGenerateError("The request ended without an answer.")
+    return [finished[index] for index in range(num_prompts)]
+
+
+def _completion(request: CompletionRequest, request_id: str, choices: list[PromptChoices], outputs: list[RequestOutput]) -> Completion:
+    return Completion(
+        id=request_id,
+        created=int(time.time()),
+        model=request.model,
+        choices=[choice for prompt_choices, output in zip(choices, outputs, strict=True) for choice in prompt_choices.of(output)],
+        usage=make_usage(
+            sum(len(output.prompt_token_ids) for output in outputs),
+            0 if request.max_tokens == 0 else sum(output.num_output_tokens for output in outputs),
+            sum(output.num_cached_tokens for output in outputs),
+        ),
+        system_fingerprint=SYSTEM_FINGERPRINT,
+    )

@@ -1,0 +1,118 @@
+"""How the api stops: it refuses new work, lets running requests finish until a deadline, then aborts them."""
+
+import asyncio
+import enum
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from stoker_gateway.api.json_response import error_response
+from stoker_gateway.openai.errors import draining
+
+ABORT_SECONDS = 5.0
+"""How long aborted requests have to send their last events to clients that read them."""
+
+
+class StopStage(enum.IntEnum):
+    """How often the process has been told to stop, and what that means."""
+
+    SERVING = 0
+    DRAINING = 1
+    ABORTING = 2
+    KILLED = 3
+
+
+@dataclass(slots=True, frozen=True)
+class DrainReport:
+    """What became of the requests that were running when the drain began."""
+
+    in_flight_at_start: int
+    aborted: int
+    seconds: float
+
+    @property
+    def completed(self) -> int:
+        return self.in_flight_at_start - self.aborted
+
+
+class Drain:
+    """Counts requests in flight, and ends them in time once the process is told to stop."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._requested = asyncio.Event()
+        self._abort_requested = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._num_in_flight = 0
+        self.stage = StopStage.SERVING
+
+    @property
+    def is_draining(self) -> bool:
+        return self.stage is not StopStage.SERVING
+
+    @property
+    def num_in_flight(self) -> int:
+        return self._num_in_flight
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Counts one request for as long as its response is being made and sent."""
+        self._num_in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._num_in_flight -= 1
+            if not self._num_in_flight:
+                self._idle.set()
+
+    def request_stop(self) -> StopStage:
+        """One signal more: the first drains, the second aborts, the third is for the caller to act on."""
+        self.stage = StopStage(min(self.stage + 1, StopStage.KILLED))
+        self._requested.set()
+        if self.stage >= StopStage.ABORTING:
+            self._abort_requested.set()
+        return self.stage
+
+    async def run(self, abort_all: Callable[[], Awaitable[None]]) -> DrainReport:
+        """Waits for `request_stop`, then until no request is left. `abort_all` is called at the deadline or at the second request to stop."""
+        await self._requested.wait()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        num_at_start = self._num_in_flight
+        await _first_of(self._idle, self._abort_requested, self._timeout_seconds)
+        num_aborted = self._num_in_flight
+        if num_aborted:
+            await abort_all()
+            await _first_of(self._idle, asyncio.Event(), ABORT_SECONDS)
+        return DrainReport(num_at_start, num_aborted, loop.time() - started)
+
+
+async def _first_of(first: asyncio.Event, second: asyncio.Event, timeout_seconds: float) -> None:
+    """Returns when one of the events is set, or after the time."""
+    waits = [asyncio.create_task(event.wait()) for event in (first, second)]
+    try:
+        await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+class DrainMiddleware:
+    """Refuses new work while draining, and counts what is in flight. Work is every POST; probes, metrics and the model list go on."""
+
+    def __init__(self, app: ASGIApp, drain: Drain) -> None:
+        self._app = app
+        self._drain = drain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+        elif self._drain.is_draining:
+            await error_response(draining())(scope, receive, send)
+        else:
+            with self._drain.in_flight():
+                await self._app(scope, receive, send)

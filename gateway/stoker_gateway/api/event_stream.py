@@ -1,0 +1,46 @@
+"""The response of a streamed request: events are sent as they come, and a failure on the way becomes an error event."""
+
+import logging
+from collections.abc import AsyncGenerator
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from stoker_engine.errors import EngineError
+from stoker_gateway.api.disconnect import ClientDisconnectedError, cancelled_by_disconnect
+from stoker_gateway.api.engine_errors import to_api_error
+from stoker_gateway.openai import streaming
+
+logger = logging.getLogger(__name__)
+
+
+class EventStream(Response):
+    """`first` has been awaited before the status was decided; `events` are the rest. The stream ends with exactly one [DONE]."""
+
+    def __init__(self, request_id: str, first: bytes, events: AsyncGenerator[bytes]) -> None:
+        super().__init__(media_type=streaming.CONTENT_TYPE, headers=streaming.HEADERS)
+        del self.headers["content-length"]
+        self._request_id = request_id
+        self._first = first
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with cancelled_by_disconnect(receive):
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await self._send_events(send)
+        except ClientDisconnectedError:
+            logger.info("%s: the client disconnected; aborted", self._request_id)
+        finally:
+            await self._events.aclose()
+
+    async def _send_events(self, send: Send) -> None:
+        await send({"type": "http.response.body", "body": self._first, "more_body": True})
+        tail = streaming.DONE
+        try:
+            async for event in self._events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        except EngineError as error:
+            logger.warning("%s: failed in mid-stream: %s", self._request_id, error)
+            tail = streaming.error_event(to_api_error(error)) + streaming.DONE
+        await send({"type": "http.response.body", "body": tail, "more_body": False})

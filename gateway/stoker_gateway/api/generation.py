@@ -1,0 +1,66 @@
+"""What chat completions and completions share: options of the engine request, and running it under the client's eyes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stoker_engine.errors import EngineGenerateError
+from stoker_engine.finish_reason import FinishReason
+from stoker_engine.frontend.input_processor import RequestOptions
+from stoker_engine.outputs import CompletionOutput, RequestOutput
+from stoker_engine.version import __version__
+from stoker_gateway.api.disconnect import cancelled_by_disconnect
+from stoker_gateway.api.event_stream import EventStream
+from stoker_gateway.openai.request import GenerationRequest
+
+logger = logging.getLogger(__name__)
+ResultT = TypeVar("ResultT")
+
+SYSTEM_FINGERPRINT = f"stoker-{__version__}"
+OFF_LOOP_CHARS = 16384
+"""Longer inputs are rendered and tokenized in a thread; shorter ones take less time than the hand-over."""
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+def request_options(request: GenerationRequest, http_request: Request, request_id: str) -> RequestOptions:
+    trace_headers = {name: value for name in _TRACE_HEADERS if (value := http_request.headers.get(name))}
+    return RequestOptions(request_id=request_id, priority=request.priority, cache_salt=request.cache_salt, trace_headers=trace_headers or None)
+
+
+async def off_loop_if_long(num_chars: int, work: Callable[[], ResultT]) -> ResultT:
+    """Runs `work` where a long input does not keep other requests and probes waiting."""
+    return work() if num_chars <= OFF_LOOP_CHARS else await asyncio.to_thread(work)
+
+
+async def stream_response(http_request: Request, request_id: str, events: AsyncGenerator[bytes]) -> Response:
+    """Waits for the first event, so that what is wrong with the request still decides the status."""
+    try:
+        async with cancelled_by_disconnect(http_request.receive):
+            first = await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
+    return EventStream(request_id, first, events)
+
+
+async def last_output(outputs: AsyncGenerator[RequestOutput]) -> RequestOutput:
+    """The output of a request with FINAL_ONLY. Raises EngineGenerateError if the request ended without one."""
+    last: RequestOutput | None = None
+    async for output in outputs:
+        last = output
+    if last is None or not last.finished:
+        raise EngineGenerateError("The request ended without an answer.")
+    return last
+
+
+def finish_name(output: CompletionOutput) -> str | None:
+    """The choice's finish_reason, None while it goes on. Raises EngineGenerateError for a choice that failed."""
+    if output.finish_reason is None:
+        return None
+    if output.finish_reason is FinishReason.ERROR:
+        raise EngineGenerateError("The engine failed to generate this answer.")
+    return str(output.finish_reason)

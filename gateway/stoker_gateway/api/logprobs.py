@@ -1,0 +1,89 @@
+"""The engine's log probabilities in the API's two shapes."""
+
+import codecs
+from collections.abc import Sequence
+
+from stoker_engine.outputs import Logprob, PositionLogprobs
+from stoker_engine.tokenizer import Tokenizer
+from stoker_gateway.openai.protocol import ChatLogprobs, CompletionLogprobs, PromptLogprob, PromptLogprobs, TokenLogprob, TopLogprob
+
+LOWEST = -9999.0
+"""Stands for minus infinity, which JSON cannot write."""
+
+
+def chat_logprobs(token_ids: Sequence[int], positions: Sequence[PositionLogprobs], num_top: int) -> ChatLogprobs:
+    return ChatLogprobs([_token_logprob(position[token_id], position, num_top) for token_id, position in zip(token_ids, positions, strict=True)])
+
+
+def prompt_logprobs(positions: Sequence[PositionLogprobs | None]) -> PromptLogprobs:
+    """Per prompt token, by token id."""
+    return [
+        None if position is None else {token_id: PromptLogprob(_finite(entry.logprob), entry.rank, entry.token) for token_id, entry in position.items()}
+        for position in positions
+    ]
+
+
+class CompletionLogprobsBuilder:
+    """Builds the completions shape of one choice, piece by piece, and finds where each token stands in the choice's text.
+
+    A token that is not in the text (a special token that is not shown, one past a stop string) stands where the text goes on.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._num_characters = 0
+
+    def add(self, token_ids: Sequence[int], positions: Sequence[PositionLogprobs | None], text: str) -> CompletionLogprobs:
+        """`text` is what these tokens add to the choice. A position is None for a prompt's first token."""
+        built = CompletionLogprobs([], [], [], [])
+        position_in_text = 0
+        for token_id, position in zip(token_ids, positions, strict=True):
+            built.text_offset.append(self._num_characters + position_in_text)
+            position_in_text += self._num_matching(token_id, text, position_in_text)
+            if position is None:
+                built.tokens.append(self._tokenizer.token_bytes(token_id).decode(errors="replace"))
+                built.token_logprobs.append(None)
+                built.top_logprobs.append(None)
+                continue
+            built.tokens.append(position[token_id].token)
+            built.token_logprobs.append(_finite(position[token_id].logprob))
+            built.top_logprobs.append(_by_text(position))
+        self._num_characters += len(text)
+        return built
+
+    def _num_matching(self, token_id: int, text: str, start: int) -> int:
+        """How many characters of `text` from `start` on the token completes."""
+        piece = self._decoder.decode(self._tokenizer.token_bytes(token_id))
+        for spelling in (piece, piece.removeprefix(" ")):  # a text's first token may lose its space
+            if text.startswith(spelling, start):
+                return len(spelling)
+        return 0
+
+
+def join(first: CompletionLogprobs, second: CompletionLogprobs) -> CompletionLogprobs:
+    return CompletionLogprobs(
+        first.tokens + second.tokens,
+        first.token_logprobs + second.token_logprobs,
+        first.top_logprobs + second.top_logprobs,
+        first.text_offset + second.text_offset,
+    )
+
+
+def _token_logprob(chosen: Logprob, position: PositionLogprobs, num_top: int) -> TokenLogprob:
+    # The chosen token comes first in a position, so that it also comes first among equals.
+    best = sorted(position.values(), key=lambda entry: -entry.logprob)[:num_top]
+    top = [TopLogprob(entry.token, _finite(entry.logprob), list(entry.token_bytes)) for entry in best]
+    return TokenLogprob(chosen.token, _finite(chosen.logprob), list(chosen.token_bytes), top)
+
+
+def _by_text(position: PositionLogprobs) -> dict[str, float]:
+    """Different tokens may have one text; the likelier one stands for it."""
+    by_text: dict[str, float] = {}
+    for entry in position.values():
+        by_text[entry.token] = max(_finite(entry.logprob), by_text.get(entry.token, LOWEST))
+    return by_text
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LOWEST)

@@ -1,0 +1,97 @@
+"""Request bodies → request structs, with errors that name the first field at fault and never repeat the input."""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.fields import CHAT_RULES, COMPLETION_RULES, FieldRules, drop_nulls
+from stoker_gateway.openai.request import MAX_PROMPTS, ChatCompletionRequest, CompletionRequest, GenerationRequest
+
+RequestT = TypeVar("RequestT", bound=GenerationRequest)
+
+_PATH = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`$")
+_MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`")
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTALL)
+
+
+def decode_chat_completion_request(body: bytes) -> ChatCompletionRequest:
+    """Raises ApiError (400) for anything but a well-formed request; values that the engine checks are left to it."""
+    request = _decode(body, ChatCompletionRequest, CHAT_RULES)
+    if request.top_logprobs is not None and not request.logprobs:
+        raise ApiError("top_logprobs needs logprobs to be true.", param="top_logprobs")
+    if request.continue_final_message and request.add_generation_prompt:
+        raise ApiError("continue_final_message excludes add_generation_prompt.", param="continue_final_message")
+    return request
+
+
+def decode_completion_request(body: bytes) -> CompletionRequest:
+    """As `decode_chat_completion_request`. With `echo`, max_tokens 0 asks for the prompt's log probabilities alone."""
+    request = _decode(body, CompletionRequest, COMPLETION_RULES)
+    if request.max_tokens == 0 and not request.echo:
+        raise ApiError("max_tokens must be at least 1, or 0 together with echo.", param="max_tokens")
+    _check_prompt(request.prompt)
+    return request
+
+
+def _check_prompt(prompt: object) -> None:
+    if not isinstance(prompt, list):
+        return
+    kinds = {type(element) for element in prompt}
+    if len(kinds) > 1:
+        raise ApiError("prompt must be a string, a list of strings, a list of token ids or a list of lists of token ids, not a mixture.", param="prompt")
+    if kinds != {int} and len(prompt) > MAX_PROMPTS:
+        raise ApiError(f"prompt has {len(prompt)} prompts; at most {MAX_PROMPTS} are allowed.", param="prompt")
+
+
+def _decode(body: bytes, request_type: type[RequestT], rules: FieldRules) -> RequestT:
+    raw = drop_nulls(_parse(body))
+    honoured = request_type.__struct_fields__
+    for name, value in raw.items():
+        if name not in honoured:
+            rules.check(name, value)
+    try:
+        request = msgspec.convert(raw, request_type, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error)) from None
+    _check_stream(request)
+    return request
+
+
+def _check_stream(request: GenerationRequest) -> None:
+    if request.stream_options is not None and not request.stream:
+        raise ApiError("stream_options is only allowed when stream is true.", param="stream_options")
+    if request.stream and request.prompt_logprobs is not None:
+        raise ApiError("prompt_logprobs is not available when stream is true.", param="prompt_logprobs")
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        parsed = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise ApiError(f"We could not parse the JSON body of your request: {error}.", code="invalid_json") from None
+    except RecursionError:
+        raise ApiError("We could not parse the JSON body of your request: it is nested too deeply.", code="invalid_json") from None
+    if not isinstance(parsed, dict):
+        raise ApiError("The request body must be a JSON object.", code="invalid_json")
+    return parsed
+
+
+def _explain(text: str) -> ApiError:
+    """msgspec's "Expected `int`, got `str` - at `$.n`" as "n: expected int, got str", with param n."""
+    match = _PATH.search(text)
+    path = match["path"].removesuffix("[...]") if match else ""
+    detail = text[: match.start()] if match else text
+    if missing := _MISSING.match(detail):
+        name = _join(path, missing["name"])
+        return ApiError(f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter")
+    if unknown := _UNKNOWN.match(detail):
+        name = _join(path, unknown["name"][:100])
+        return ApiError(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+    detail = detail.replace("`", "")
+    return ApiError(f"Invalid value for '{path}': {detail[:1].lower()}{detail[1:]}.", param=path or None)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,93 @@
+"""Errors in the API's words: a status, headers and the body `{"error": {"message", "type", "param", "code"}}`, never more than 16 KiB."""
+
+import msgspec
+
+MAX_MESSAGE_CHARS = 2000
+"""A character takes at most 6 bytes in JSON, so a body stays under 16 KiB."""
+MAX_NAME_CHARS = 200
+RETRY_AFTER_SECONDS = 1
+
+
+class ErrorObject(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(msgspec.Struct):
+    error: ErrorObject
+
+
+class ApiError(Exception):
+    """What the client is told. `param` is the request field at fault; `headers` go on the HTTP response.
+
+    ApiError (400 invalid_request_error unless said otherwise)
+    ├── model_not_found         404
+    ├── route_not_found         404
+    ├── method_not_allowed      405
+    ├── body_too_large          413
+    ├── unsupported_media_type  415
+    ├── internal_error          500
+    └── unavailable             503, with Retry-After
+    """
+
+    def __init__(
+        self, message: str, *, param: str | None = None, status: int = 400, error_type: str = "invalid_request_error", code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = _shorten(message, MAX_MESSAGE_CHARS)
+        self.param = None if param is None else _shorten(param, MAX_NAME_CHARS)
+        self.status = status
+        self.error_type = error_type
+        self.code = code
+        self.headers: dict[str, str] = {}
+
+    def body(self) -> bytes:
+        return msgspec.json.encode(ErrorBody(ErrorObject(self.message, self.error_type, self.param, self.code)))
+
+
+def model_not_found(model: str) -> ApiError:
+    return ApiError(f"The model {_shorten(model, MAX_NAME_CHARS)!r} does not exist.", param="model", status=404, code="model_not_found")
+
+
+def route_not_found(method: str, path: str) -> ApiError:
+    return ApiError(f"Unknown request URL: {method} {_shorten(path, MAX_NAME_CHARS)}.", status=404, code="unknown_url")
+
+
+def method_not_allowed(method: str, path: str, allowed: str) -> ApiError:
+    error = ApiError(f"Not allowed to {method} on {_shorten(path, MAX_NAME_CHARS)}.", status=405, code="method_not_supported")
+    if allowed:
+        error.headers["Allow"] = allowed
+    return error
+
+
+def body_too_large(max_body_bytes: int) -> ApiError:
+    error = ApiError(f"The request body is larger than {max_body_bytes} bytes.", status=413, code="request_too_large")
+    error.headers["Connection"] = "close"
+    return error
+
+
+def unsupported_media_type(content_type: str) -> ApiError:
+    return ApiError(f"Content-Type must be application/json, got {_shorten(content_type, MAX_NAME_CHARS)!r}.", status=415, code="unsupported_media_type")
+
+
+def internal_error(message: str) -> ApiError:
+    return ApiError(message, status=500, error_type="server_error", code="internal_error")
+
+
+def unavailable(message: str, code: str) -> ApiError:
+    """503: the same request may succeed a little later, here or on another replica."""
+    error = ApiError(message, status=503, error_type="server_error", code=code)
+    error.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return error
+
+
+def draining() -> ApiError:
+    error = unavailable("The server is draining; try again, and another replica will answer.", "draining")
+    error.headers["Connection"] = "close"
+    return error
+
+
+def _shorten(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"

@@ -1,0 +1,67 @@
+"""Chat messages as a template takes them: plain texts, with the role developer where the template knows it."""
+
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.request import ChatMessage, ContentPart
+
+ROLES = ("system", "developer", "user", "assistant")
+
+TemplateMessage = dict[str, str]
+"""`role` and `content`; `name` and `reasoning_content` where the message has them."""
+
+
+def template_messages(messages: list[ChatMessage]) -> list[TemplateMessage]:
+    """Checks roles and contents, and joins the text parts of each message by newlines. Raises ApiError (400) naming the message."""
+    return [_template_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def developer_as_system(messages: list[TemplateMessage]) -> list[TemplateMessage]:
+    """For templates that do not know the role developer: it becomes system, and the system messages at the start become one.
+
+    Many templates take one system message, at the start, and drop or refuse a second.
+    """
+    if all(message["role"] != "developer" for message in messages):
+        return messages
+    renamed = [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
+    num_leading = next((index for index, message in enumerate(renamed) if message["role"] != "system"), len(renamed))
+    if num_leading < 2:
+        return renamed
+    content = "\n\n".join(message["content"] for message in renamed[:num_leading])
+    return [{"role": "system", "content": content}, *renamed[num_leading:]]
+
+
+def _template_message(message: ChatMessage, path: str) -> TemplateMessage:
+    _check(message, path)
+    converted = {"role": message.role, "content": _text(message, path)}
+    if message.name is not None:
+        converted["name"] = message.name
+    if message.reasoning_content is not None:
+        converted["reasoning_content"] = message.reasoning_content
+    return converted
+
+
+def _check(message: ChatMessage, path: str) -> None:
+    if message.role == "tool":
+        raise ApiError(f"{path}: tool_call_id matches no earlier tool call; tool messages are not supported by this server.", param=f"{path}.tool_call_id")
+    if message.role not in ROLES:
+        raise ApiError(f"{path}.role must be one of {', '.join(ROLES)}, got {message.role[:100]!r}.", param=f"{path}.role")
+    for name in ("tool_calls", "function_call", "audio", "tool_call_id"):
+        if getattr(message, name):
+            raise ApiError(f"{path}.{name} is not supported by this server.", param=f"{path}.{name}")
+
+
+def _text(message: ChatMessage, path: str) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    if message.content is not None:
+        return "\n".join(_part_text(part, f"{path}.content[{index}]") for index, part in enumerate(message.content))
+    if message.role == "assistant":
+        return ""
+    raise ApiError(f"Missing required parameter: '{path}.content'.", param=f"{path}.content", code="missing_required_parameter")
+
+
+def _part_text(part: ContentPart, path: str) -> str:
+    if part.type != "text":
+        raise ApiError(f"{path}: parts of type {part.type[:100]!r} are not supported by this server; only text is.", param=f"{path}.type")
+    if part.text is None:
+        raise ApiError(f"Missing required parameter: '{path}.text'.", param=f"{path}.text", code="missing_required_parameter")
+    return part.text
