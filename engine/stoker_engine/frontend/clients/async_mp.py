@@ -72,7 +72,8 @@ class AsyncMPClient:
     @property
     def is_ready(self) -> bool:
         """Requests are taken: the engine is READY and its input link is open."""
-        return self._handshake.identity is not None and self._reachable == self._handshake.identity and self.status.is_ready
+        identity = self._handshake.identity
+        return identity is not None and identity == self._reachable and self.status.is_ready
 
     async def add_request(self, request: EngineCoreRequest) -> None:
         if not self.is_ready:

@@ -1,0 +1,149 @@
+"""AsyncLLM: prompts in, a stream of RequestOutputs out, over an engine in another process."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+
+from stoker_engine.errors import EngineDeadError, EngineNotReadyError
+from stoker_engine.frontend.clients.async_mp import AsyncMPClient
+from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.engine_status import EngineStatus
+from stoker_engine.frontend.input_processor import InputProcessor, Prompt, RequestOptions
+from stoker_engine.frontend.output_collector import RequestOutputCollector
+from stoker_engine.frontend.output_processor import OutputProcessor
+from stoker_engine.frontend.parallel_sampling import ParentRequest
+from stoker_engine.outputs import RequestOutput
+from stoker_engine.protocol import EngineCoreReadyResponse, EngineCoreRequest
+from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.stats import StatLogger
+from stoker_engine.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+INLINE_PROMPT_CHARACTERS = 4096
+"""A longer text is tokenised on a thread: about a millisecond, in which the event loop serves others."""
+
+
+class AsyncLLM:
+    """One per api. `start` takes the socket directory; engines may come, die and come back behind it. Lives in one event loop."""
+
+    def __init__(self, config: ClientConfig, tokenizer: Tokenizer, stat_loggers: Sequence[StatLogger]) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._stat_loggers = stat_loggers
+        self._output_processor = OutputProcessor(tokenizer)
+        self._input_processor: tuple[EngineCoreReadyResponse, InputProcessor] | None = None
+        self._client: AsyncMPClient | None = None
+        self._handler: asyncio.Task[None] | None = None
+        self._live: set[str] = set()
+
+    async def start(self) -> None:
+        """Binds the sockets and returns at once. Raises SocketDirectoryError where it cannot."""
+        self._client = AsyncMPClient(self._config)
+        self._handler = asyncio.create_task(self._handle_outputs(self._client))
+        self._handler.add_done_callback(self._handler_ended)
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._client.status if self._client is not None else EngineStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Requests are taken."""
+        return self._client is not None and self._client.is_ready and self._handler is not None and not self._handler.done()
+
+    @property
+    def num_requests(self) -> int:
+        """Requests whose last output has not been taken yet."""
+        return len(self._live)
+
+    async def generate(self, prompt: Prompt, sampling_params: SamplingParams, options: RequestOptions) -> AsyncGenerator[RequestOutput, None]:
+        """Outputs of one request, by its `output_kind`; closing the generator aborts it.
+
+        Before the first output: ParameterError or ContextLengthError for what is wrong with the request, EngineNotReadyError where no engine
+        serves. Later: EngineGenerateError where this request failed, EngineDeadError where its engine went away.
+        """
+        client = self._ready_client()
+        request = await self._process(prompt, sampling_params, options)
+        parent = ParentRequest(request) if request.sampling_params.n > 1 else None
+        request_id = request.request_id
+        collector = RequestOutputCollector(sampling_params.output_kind)
+        text = _text_of(prompt)
+        self._live.add(request_id)
+        try:
+            for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
+                self._output_processor.add_request(child, text, parent, index, collector)
+                await client.add_request(child)
+            finished = False
+            while not finished:
+                output = await collector.get()
+                finished = output.finished
+                yield output
+        finally:
+            # Nothing is left to abort where the request has ended by itself.
+            self._live.discard(request_id)
+            await client.abort_requests(self._output_processor.abort_requests([request_id]))
+
+    async def abort_all(self) -> None:
+        """Every live request ends with FinishReason.ABORT."""
+        if self._client is not None:
+            await self._client.abort_requests(self._output_processor.abort_requests(list(self._live)))
+
+    async def shutdown(self) -> None:
+        """Ends what is live with EngineDeadError and closes the sockets. Idempotent."""
+        client, self._client = self._client, None
+        if client is None or self._handler is None:
+            return
+        self._handler.cancel()
+        await asyncio.gather(self._handler, return_exceptions=True)
+        self._output_processor.fail_all_requests(EngineDeadError("the api is shut down"))
+        await client.shutdown()
+
+    def _ready_client(self) -> AsyncMPClient:
+        if self._client is None or not self.is_ready:
+            raise EngineNotReadyError(self.status.explanation)
+        return self._client
+
+    async def _process(self, prompt: Prompt, params: SamplingParams, options: RequestOptions) -> EngineCoreRequest:
+        processor = self._current_input_processor()
+        if len(_text_of(prompt) or "") > INLINE_PROMPT_CHARACTERS:
+            return await asyncio.to_thread(processor.process, prompt, params, options)
+        return processor.process(prompt, params, options)
+
+    def _current_input_processor(self) -> InputProcessor:
+        """Checks requests against the engine there is now; another engine may have another capacity."""
+        ready = self.status.ready
+        if ready is None:
+            raise EngineNotReadyError(self.status.explanation)
+        if self._input_processor is None or self._input_processor[0] is not ready:
+            processor = InputProcessor(
+                self._tokenizer, ready.max_model_len, ready.max_logprobs, ready.vocab_size, priority_scheduling=ready.priority_scheduling
+            )
+            self._input_processor = ready, processor
+        return self._input_processor[1]
+
+    async def _handle_outputs(self, client: AsyncMPClient) -> None:
+        while True:
+            try:
+                outputs = await client.get_output()
+            except EngineDeadError as error:
+                self._output_processor.fail_all_requests(error)
+                continue
+            processed = self._output_processor.process_outputs(outputs)
+            await client.abort_requests(processed.request_ids_to_abort)
+            for stat_logger in self._stat_loggers:
+                stat_logger.record(outputs.scheduler_stats, processed.iteration_stats)
+            # A backlog of messages must not keep the event loop from its other work.
+            await asyncio.sleep(0)
+
+    def _handler_ended(self, handler: asyncio.Task[None]) -> None:
+        """The handler only ends by cancellation; anything else is a fault that must not leave anyone waiting."""
+        if not handler.cancelled() and handler.exception() is not None:
+            logger.critical("the output handler failed", exc_info=handler.exception())
+            self._output_processor.fail_all_requests(EngineDeadError("the api's output handler failed"))
+
+
+def _text_of(prompt: Prompt) -> str | None:
+    if isinstance(prompt, list):
+        return None
+    return prompt if isinstance(prompt, str) else prompt.text
