@@ -3,12 +3,17 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
+from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.version import __version__
+from stoker_gateway.api.metric_table import METRICS, MetricSpec
+from stoker_gateway.api.metrics import Metrics
 from stoker_operator import names
 from stoker_operator.crd import crd_yaml
-from stoker_operator.manifest import load_manifests
+from stoker_operator.v1alpha1 import InferenceDeployment
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
@@ -19,8 +24,9 @@ def test_the_generated_resource_definition_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
-def test_a_sample_can_be_read(path: Path) -> None:
-    assert load_manifests([str(path)])
+def test_a_sample_decodes(path: Path) -> None:
+    deployment = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), InferenceDeployment)
+    assert deployment.metadata.name
 
 
 def test_versions_agree() -> None:
@@ -33,3 +39,20 @@ def test_a_component_has_one_name_in_its_program_and_module(component: str, modu
     (script,) = entry_points(group="console_scripts", name=f"stoker-{component}")
     assert script.value == f"{module}.__main__:main"
     assert find_spec(module) is not None
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_metric_has_a_line_in_the_gateway_readme(metric: MetricSpec) -> None:
+    assert f"`stoker_{metric.name}" in (ROOT / "gateway" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_metric_of_time_names_its_unit(metric: MetricSpec) -> None:
+    assert ("time" in metric.name or "latency" in metric.name) == metric.name.endswith("_seconds")
+
+
+def test_every_metric_of_ours_has_our_prefix() -> None:
+    page = Metrics("model").render(EngineStatus()).decode()
+    metric_names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
+    assert metric_names
+    assert [name for name in metric_names if not name.startswith(("stoker_", "process_"))] == []
