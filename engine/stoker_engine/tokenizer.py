@@ -67,7 +67,7 @@ class Tokenizer:
         """The UTF-8 bytes that a token adds to a text, perhaps part of a character; a special token's are its own text's. Empty for an unused id."""
         known = self._bytes_by_id.get(token_id)
         if known is None:
-            token = self._backend.id_to_token(token_id) if token_id >= 0 else None
+            token = self._backend.id_to_token(token_id) if 0 <= token_id < self.vocab_size else None
             known = b"" if token is None else self._spell(token)
             self._bytes_by_id[token_id] = known
         return known
