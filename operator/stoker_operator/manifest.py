@@ -37,15 +37,25 @@ Steps = tuple[str | int, ...]
 
 
 def load_manifests(files: Sequence[str]) -> list[InferenceDeployment]:
-    """All InferenceDeployments of `files`, in order, checked one by one and together. Raises ManifestError."""
+    """All InferenceDeployments of `files`, in order, with models that are on this machine. Raises ManifestError."""
+    decoded = _decode_files(files)
+    for document, deployment in decoded:
+        _check_model(document, deployment)
+    return [deployment for _, deployment in decoded]
+
+
+def decode_manifests(files: Sequence[str]) -> list[InferenceDeployment]:
+    """The same without looking for the models: they may be on another machine. Raises ManifestError."""
+    return [deployment for _, deployment in _decode_files(files)]
+
+
+def _decode_files(files: Sequence[str]) -> list[tuple[Document, InferenceDeployment]]:
     documents = [document for file in files for read in read_documents(file) for document in _expand(read)]
     if not documents:
         raise ManifestError(f"{', '.join(files)}: no InferenceDeployment found")
-    deployments = [_decode(document) for document in documents]
-    _refuse_collisions(list(zip(documents, deployments, strict=True)))
-    for document, deployment in zip(documents, deployments, strict=True):
-        _check_model(document, deployment)
-    return deployments
+    decoded = [(document, _decode(document)) for document in documents]
+    _refuse_collisions(decoded)
+    return decoded
 
 
 def _expand(document: Document) -> Iterator[Document]:

@@ -10,7 +10,7 @@ MAX_LINE_BYTES = 16384
 
 
 class ChildProcess:
-    """A running child. Its session keeps a terminal's Ctrl-C from it; `signal` reaches the process, `kill` all of its session's process group."""
+    """A running child. Its session keeps a terminal's Ctrl-C from it; `send_signal` reaches the process, `kill` all of its session's process group."""
 
     def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.Task[None]) -> None:
         self._process = process
@@ -44,10 +44,12 @@ class ChildProcess:
         """The exit code, when the process has ended, the rest of its group is gone and its last line is read. A signal counts as 128 + its number."""
         returncode = await self._process.wait()
         self._signal_group(signal.SIGKILL)
-        await self._reader
+        await asyncio.wait({self._reader}, timeout=1.0)
+        # Only a grandchild that left the session can hold the pipe now, and it is none of ours to wait for.
+        self._reader.cancel()
         return returncode if returncode >= 0 else 128 - returncode
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process itself; nothing if it has ended."""
         if self.is_running:
             self._process.send_signal(number)

@@ -1,0 +1,67 @@
+"""`stoker up`: the plan that the operator makes for pods, run as processes of this machine."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from stoker_operator.display import Display, PlainDisplay
+from stoker_operator.errors import ManifestError
+from stoker_operator.live_table import LiveDisplay
+from stoker_operator.manifest import load_manifests
+from stoker_operator.names import LOCAL_PORT, local_root
+from stoker_operator.plan import Placement, ReplicaPlan, plan_replica
+from stoker_operator.ports import choose_ports
+from stoker_operator.socket_directories import SocketDirectories
+from stoker_operator.supervisor import Supervisor
+from stoker_operator.v1alpha1 import InferenceDeployment
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The flags of `stoker up`. With `question`, one question is asked and everything ends."""
+
+    files: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = LOCAL_PORT
+    question: str | None = None
+
+
+def run_up(options: UpOptions) -> int:
+    """Runs all that the files describe; returns the exit code. Raises ManifestError or LocalError before anything is started."""
+    deployments = load_manifests(options.files)
+    replicas = [(deployment, index) for deployment in deployments for index in range(deployment.spec.replicas)]
+    if not replicas:
+        raise ManifestError(f"{', '.join(options.files)}: $.spec.replicas: nothing to run, every InferenceDeployment has 0; set 1 or more")
+    ports = choose_ports(options.host, options.port, len(replicas))
+    directories = SocketDirectories(local_root())
+    # The programs hold the read end: its end of file tells them that this process is gone, however it went.
+    supervisor_fd, write_fd = os.pipe()
+    try:
+        plans = _plan(replicas, [Placement(str(directories.create()), options.host, port, supervisor_fd) for port in ports])
+        return asyncio.run(_supervise(plans, supervisor_fd, options.question))
+    finally:
+        directories.remove_all()
+        os.close(supervisor_fd)
+        os.close(write_fd)
+
+
+def _plan(replicas: Sequence[tuple[InferenceDeployment, int]], placements: Sequence[Placement]) -> list[ReplicaPlan]:
+    return [plan_replica(deployment, index, placement) for (deployment, index), placement in zip(replicas, placements, strict=True)]
+
+
+async def _supervise(plans: Sequence[ReplicaPlan], supervisor_fd: int, question: str | None) -> int:
+    display = _make_display()
+    try:
+        supervisor = Supervisor(plans, (supervisor_fd,), display)
+        return await (supervisor.serve() if question is None else supervisor.answer(question))
+    finally:
+        display.close()
+
+
+def _make_display() -> Display:
+    console = Console()
+    return LiveDisplay(console) if sys.stdout.isatty() and not console.is_dumb_terminal else PlainDisplay()

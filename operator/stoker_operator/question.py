@@ -1,0 +1,57 @@
+"""One question over the real HTTP endpoint, and the curl line that asks it by hand."""
+
+import json
+import shlex
+from collections.abc import Mapping
+
+import httpx
+import msgspec
+
+from stoker_operator.errors import ReplicaError
+from stoker_operator.plan import ReplicaPlan
+
+EXAMPLE_QUESTION = "What is the capital of France?"
+MAX_ANSWER_TOKENS = 256
+ANSWER_SECONDS = 600.0
+
+_PATH = "/v1/chat/completions"
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _ChatCompletion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+def curl_line(plan: ReplicaPlan) -> str:
+    """A command to paste into a shell."""
+    body = json.dumps(_body(plan, EXAMPLE_QUESTION), ensure_ascii=False)
+    return f"curl {plan.url}{_PATH} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+async def ask(client: httpx.AsyncClient, plan: ReplicaPlan, question: str) -> str:
+    """The model's answer at temperature 0. Raises ReplicaError with the api's own words if there is none."""
+    body = {**_body(plan, question), "temperature": 0, "max_completion_tokens": MAX_ANSWER_TOKENS}
+    try:
+        response = await client.post(f"{plan.url}{_PATH}", json=body, timeout=ANSWER_SECONDS)
+    except httpx.HTTPError as error:
+        raise ReplicaError(f"{plan.name}: no answer from {plan.url}: {error or type(error).__name__}") from error
+    if response.status_code != httpx.codes.OK:
+        raise ReplicaError(f"{plan.name}: {plan.url}{_PATH} answered {response.status_code}: {response.text.strip()}")
+    try:
+        completion = msgspec.json.decode(response.content, type=_ChatCompletion)
+    except msgspec.MsgspecError as error:
+        raise ReplicaError(f"{plan.name}: {plan.url}{_PATH} answered something else than a chat completion: {error}") from error
+    if not completion.choices or not completion.choices[0].message.content:
+        raise ReplicaError(f"{plan.name}: the answer is empty")
+    return completion.choices[0].message.content
+
+
+def _body(plan: ReplicaPlan, question: str) -> Mapping[str, object]:
+    return {"model": plan.served_name, "messages": [{"role": "user", "content": question}]}

@@ -1,0 +1,116 @@
+"""Runs replicas until it is told to stop, then drains them. Knows nothing of files: it is handed plans."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+
+import httpx
+
+from stoker_operator.display import Display
+from stoker_operator.errors import ReplicaError
+from stoker_operator.plan import ReplicaPlan
+from stoker_operator.question import ask, curl_line
+from stoker_operator.replica import Replica
+from stoker_operator.rows import build_row
+from stoker_operator.stop_signals import StopSignals
+
+REFRESH_SECONDS = 0.5
+OBSERVE_TIMEOUT_SECONDS = 3.0
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+
+class Supervisor:
+    """All replicas of one `stoker up`."""
+
+    def __init__(self, plans: Sequence[ReplicaPlan], inherited_fds: Sequence[int], display: Display) -> None:
+        self._display = display
+        self._replicas = [Replica(plan, inherited_fds, display) for plan in plans]
+        self._signals = StopSignals(on_abort=self._abort, on_kill=self._kill)
+
+    async def serve(self) -> int:
+        """Runs until a signal. Returns the exit code: 0 after a whole drain, 128 + signal if a second one cut it short, 1 if a replica had to be killed."""
+        await self._run(self._greet())
+        return self._exit_code()
+
+    async def answer(self, question: str) -> int:
+        """Waits for the first replica, asks one question, shows the answer and drains. Returns 0, 1 without an answer, 128 + signal if interrupted."""
+        try:
+            answered = await self._run(self._ask(question))
+        except ReplicaError as error:
+            self._display.note(str(error))
+            return EXIT_FAILED
+        if not answered and self._signals.first is not None:
+            return 128 + self._signals.first
+        return self._exit_code()
+
+    async def _run(self, work: Coroutine[None, None, None]) -> bool:
+        """Runs the replicas until the work is done or a signal comes, then drains. Returns whether the work is done; raises its ReplicaError."""
+        with self._signals:
+            async with httpx.AsyncClient(timeout=OBSERVE_TIMEOUT_SECONDS, trust_env=False) as client, asyncio.TaskGroup() as group:
+                running = [group.create_task(replica.run()) for replica in self._replicas]
+                watching = [group.create_task(replica.watch(client)) for replica in self._replicas]
+                watching.append(group.create_task(self._refresh()))
+                work_task = await self._until_stopped(work)
+                await self._drain()
+                await asyncio.gather(*running)
+                for task in watching:
+                    task.cancel()
+        self._display.update([build_row(replica) for replica in self._replicas])
+        if work_task.cancelled():
+            return False
+        await work_task
+        return True
+
+    async def _until_stopped(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Ends with the work, or with the first signal, which cancels the work."""
+        working = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._signals.stop_requested.wait())
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+        return working
+
+    async def _greet(self) -> None:
+        """Says how to ask when the first replica is ready; then there is nothing to do but to wait for a signal."""
+        first = self._replicas[0]
+        await first.ready.wait()
+        self._display.note(f"{first.plan.served_name} is served at {first.plan.url}; try:\n{curl_line(first.plan)}")
+        await self._signals.stop_requested.wait()
+
+    async def _ask(self, question: str) -> None:
+        first = self._replicas[0]
+        waiting = [asyncio.create_task(event.wait()) for event in (first.ready, first.hopeless)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        if not first.ready.is_set():
+            raise ReplicaError(f"{first.plan.name} cannot become ready: {first.state.failure}")
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await ask(client, first.plan, question)
+        self._display.note(f"{question}\n{answer}")
+
+    async def _refresh(self) -> None:
+        while True:
+            self._display.update([build_row(replica) for replica in self._replicas])
+            await asyncio.sleep(REFRESH_SECONDS)
+
+    async def _drain(self) -> None:
+        if self._signals.first is not None:
+            self._display.note("draining; once more (Ctrl-C) aborts the requests in flight, a third time kills")
+        await asyncio.gather(*(replica.drain() for replica in self._replicas))
+
+    def _abort(self) -> None:
+        self._display.note("aborting the requests in flight; once more kills")
+        for replica in self._replicas:
+            replica.abort()
+
+    def _kill(self) -> None:
+        for replica in self._replicas:
+            replica.kill()
+
+    def _exit_code(self) -> int:
+        if self._signals.cut_short_by is not None:
+            return 128 + self._signals.cut_short_by
+        return EXIT_FAILED if any(replica.state.killed for replica in self._replicas) else EXIT_OK

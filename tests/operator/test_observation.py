@@ -1,0 +1,64 @@
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+
+from stoker_operator.observation import NOTHING_SEEN, Observer, sum_samples
+
+METRICS = """\
+# TYPE stoker_num_requests_running gauge
+stoker_num_requests_running{model_name="a"} 2
+# TYPE stoker_num_requests_waiting gauge
+stoker_num_requests_waiting{model_name="a"} 3
+# TYPE stoker_generation_tokens_total counter
+stoker_generation_tokens_total{model_name="a"} 40
+stoker_generation_tokens_total{model_name="b"} 2
+# TYPE stoker_kv_cache_usage_ratio gauge
+stoker_kv_cache_usage_ratio{model_name="a"} 0.25
+"""
+LOADING = b'{"phase": "loading", "progress": 0.5, "seconds": 2, "message": "", "more": 1}'
+
+MakeObserver = Callable[[bytes, str], Observer]
+
+
+@pytest.fixture
+async def make_observer() -> AsyncIterator[MakeObserver]:
+    clients: list[httpx.AsyncClient] = []
+
+    def make(startup: bytes, metrics: str) -> Observer:
+        def answer(request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, content=startup) if request.url.path == "/startupz" else httpx.Response(200, text=metrics)
+
+        clients.append(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+        return Observer(clients[-1], "http://api")
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+async def test_the_phase_and_the_load_are_read(make_observer: MakeObserver) -> None:
+    seen = await make_observer(LOADING, METRICS).look()
+    assert (seen.startup.phase, seen.startup.progress, seen.is_ready) == ("loading", 0.5, False)
+    assert seen.load is not None
+    assert (seen.load.num_running, seen.load.num_waiting, seen.load.kv_cache_usage) == (2, 3, 0.25)
+    assert seen.num_in_flight == 5
+
+
+async def test_an_api_that_does_not_answer_is_starting() -> None:
+    async with httpx.AsyncClient() as client:
+        assert await Observer(client, "http://127.0.0.1:1").look() == NOTHING_SEEN
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"phase": 3}'])
+async def test_an_answer_that_is_no_report_is_starting(make_observer: MakeObserver, body: bytes) -> None:
+    assert await make_observer(body, METRICS).look() == NOTHING_SEEN
+
+
+@pytest.mark.parametrize("metrics", ["", "not metrics {", "other_total 3\n"])
+async def test_without_numbers_there_is_no_load(make_observer: MakeObserver, metrics: str) -> None:
+    assert (await make_observer(LOADING, metrics).look()).load is None
+
+
+def test_samples_are_summed_over_their_labels() -> None:
+    assert sum_samples(METRICS)["stoker_generation_tokens_total"] == 42

@@ -1,0 +1,102 @@
+import sys
+
+import msgspec
+import pytest
+
+from stoker_engine.config import EngineConfig, EngineSettings, LifecycleConfig, ModelConfig
+from stoker_engine.settings import Settings, from_args, to_args
+from stoker_gateway.api.config import ApiConfig, ApiSettings
+from stoker_operator.plan import Placement, api_config, engine_config, plan_replica
+from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, InferenceDeploymentSpec, ObjectMeta
+
+PLACEMENT = Placement(socket_dir="/tmp/stoker-7/0123abcd", host="127.0.0.1", port=8081, supervisor_fd=9)
+
+
+@pytest.fixture
+def every_field() -> InferenceDeployment:
+    return InferenceDeployment(
+        api_version="stoker.dev/v1alpha1",
+        kind="InferenceDeployment",
+        metadata=ObjectMeta(name="demo", namespace="team"),
+        spec=InferenceDeploymentSpec(
+            model=ModelConfig(uri="file:///models/a b", served_name="org/demo", aliases=("a", "b")),
+            replicas=2,
+            engine=EngineSpec(
+                dtype="float32",
+                device="cpu",
+                max_model_len=1024,
+                max_num_seqs=7,
+                max_num_batched_tokens=4096,
+                block_size=32,
+                gpu_memory_utilization=0.5,
+                kv_cache_memory_bytes=1 << 30,
+                num_blocks_override=64,
+                enable_prefix_caching=False,
+                enable_chunked_prefill=False,
+                scheduling_policy="priority",
+                max_logprobs=5,
+                seed=2**63 - 1,
+                load_format="dummy",
+                num_threads=2,
+                log_level="debug",
+            ),
+            api=ApiSpec(max_body_bytes=4096, log_level="error"),
+            lifecycle=LifecycleConfig(startup_timeout="10m", drain_timeout="1m30s", engine_hang_timeout="500ms"),
+        ),
+    )
+
+
+def differing(config: Settings) -> set[str]:
+    defaults = {field.name: field.default for field in msgspec.structs.fields(type(config))}
+    return {name for name in config.__struct_fields__ if getattr(config, name) != defaults[name]}
+
+
+def test_the_fixture_sets_every_setting_to_something_else(every_field: InferenceDeployment) -> None:
+    spec = every_field.spec
+    assert differing(engine_config(every_field)) >= set(EngineSettings.__struct_fields__) | {"model", "lifecycle"}
+    assert differing(spec.api) == set(ApiSettings.__struct_fields__)
+    assert differing(spec.lifecycle) == set(LifecycleConfig.__struct_fields__)
+
+
+def test_every_field_survives_the_arguments_and_the_file(every_field: InferenceDeployment) -> None:
+    engine, api = engine_config(every_field), api_config(every_field)
+    assert from_args(EngineConfig, to_args(engine), program="stoker-engine") == engine
+    assert from_args(ApiConfig, to_args(api), program="stoker-api") == api
+    assert msgspec.convert(msgspec.to_builtins(every_field), InferenceDeployment) == every_field
+
+
+def test_the_processes_get_a_pods_arguments_and_their_placement(every_field: InferenceDeployment) -> None:
+    plan = plan_replica(every_field, 1, PLACEMENT)
+    local = ["--socket-dir=/tmp/stoker-7/0123abcd", "--supervisor-fd=9"]
+    engine = {*to_args(engine_config(every_field)), *local, "--termination-message-path=/tmp/stoker-7/0123abcd/engine.termination"}
+    api = {*to_args(api_config(every_field)), *local, "--termination-message-path=/tmp/stoker-7/0123abcd/api.termination"}
+    assert plan.engine.command[:4] == (sys.executable, "-P", "-m", "stoker_engine")
+    assert set(plan.engine.command[4:]) == engine
+    assert plan.api.command[:4] == (sys.executable, "-P", "-m", "stoker_gateway.api")
+    assert set(plan.api.command[4:]) == api | {"--host=127.0.0.1", "--port=8081"}
+
+
+def test_the_grace_is_the_drain_timeout_and_fifteen_seconds(every_field: InferenceDeployment) -> None:
+    assert plan_replica(every_field, 0, PLACEMENT).grace == 105.0
+
+
+def test_a_model_without_a_served_name_is_served_under_the_deployments(every_field: InferenceDeployment) -> None:
+    spec = msgspec.structs.replace(every_field.spec, model=ModelConfig(uri="file:///models/a"))
+    deployment = msgspec.structs.replace(every_field, spec=spec)
+    assert "--served-name=demo" in to_args(api_config(deployment))
+    assert "--served-name=demo" in to_args(engine_config(deployment))
+
+
+def test_a_replica_is_named_with_its_namespace_unless_that_is_the_default(every_field: InferenceDeployment) -> None:
+    assert plan_replica(every_field, 1, PLACEMENT).name == "team/demo/1"
+    deployment = msgspec.structs.replace(every_field, metadata=ObjectMeta(name="demo"))
+    assert plan_replica(deployment, 0, PLACEMENT).name == "demo/0"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://127.0.0.1:8081"), ("0.0.0.0", "http://127.0.0.1:8081"), ("::", "http://[::1]:8081"), ("localhost", "http://localhost:8081")],
+)
+def test_a_wildcard_address_is_reached_by_loopback(every_field: InferenceDeployment, host: str, url: str) -> None:
+    placement = Placement(socket_dir="/tmp/stoker-7/0123abcd", host=host, port=8081, supervisor_fd=9)
+    assert plan_replica(every_field, 0, placement).url == url
