@@ -36,4 +36,4 @@ def _phase(replica: Replica) -> tuple[str, str]:
         return "restarting", str(pending)
     if observation.is_ready:
         return READY, ""
-    return observation.startup.phase, observation.startup.message
+    return observation.startup.phase.replace("_", " "), observation.startup.message

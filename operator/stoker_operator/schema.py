@@ -38,7 +38,8 @@ def _structural(node: Schema, components: dict[str, Schema]) -> Schema:
         result["properties"] = {name: _structural(child, components) for name, child in node["properties"].items()}
     if "default" in node:
         # An object defaults to `{}`: the API server then fills its fields, each from its own default.
-        result["default"] = {} if result["type"] == "object" else msgspec.to_builtins(node["default"])
+        default = list(node["default"]) if isinstance(node["default"], tuple) else node["default"]
+        result["default"] = {} if result["type"] == "object" else default
     return {key: result[key] for key in sorted(result, key=_ORDER.index) if result[key] is not None and (key, result[key]) != ("required", [])}
 
 
