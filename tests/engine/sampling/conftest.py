@@ -1,0 +1,53 @@
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from stoker_engine.core.scheduler_output import NewRequestData
+from stoker_engine.sampling.sampler import Sampler, SamplerOutput
+from stoker_engine.sampling.sampling_metadata import build_sampling_metadata
+from stoker_engine.sampling.sampling_state import SamplingState, new_sampling_state
+from stoker_engine.sampling_params import SamplingParams
+
+MakeState = Callable[..., SamplingState]
+Sample = Callable[..., SamplerOutput]
+
+
+@pytest.fixture
+def make_state() -> MakeState:
+    def make(
+        params: SamplingParams,
+        *,
+        prompt: Sequence[int] = (1, 2, 3),
+        output: Sequence[int] = (),
+        eos: Sequence[int] = (),
+        bad_words: Sequence[Sequence[int]] = (),
+        vocab_size: int = 100,
+        request_id: str = "request",
+    ) -> SamplingState:
+        request = NewRequestData(
+            request_id=request_id,
+            token_ids=[*prompt, *output],
+            num_prompt_tokens=len(prompt),
+            sampling_params=params,
+            eos_token_ids=list(eos),
+            bad_words_token_ids=[list(word) for word in bad_words],
+            block_ids=[],
+            num_computed_tokens=0,
+        )
+        return new_sampling_state(request, vocab_size, engine_seed=0)
+
+    return make
+
+
+@pytest.fixture
+def sample() -> Sample:
+    def run(logits: Tensor, states: Sequence[SamplingState], positions: Sequence[int] | None = None, vocab_size: int | None = None) -> SamplerOutput:
+        vocab_size = logits.shape[1] if vocab_size is None else vocab_size
+        metadata = build_sampling_metadata(states, vocab_size, torch.device("cpu"))
+        where = np.zeros(len(states), dtype=np.int64) if positions is None else np.array(positions, dtype=np.int64)
+        return Sampler(vocab_size).sample(logits.clone(), metadata, where)
+
+    return run
