@@ -4,13 +4,15 @@ from stoker_operator.display import ReplicaRow
 from stoker_operator.observation import READY
 from stoker_operator.replica import Replica
 
+STOPPED = "stopped"
 PHASES_WITH_PROGRESS = frozenset({"loading"})
 
 
 def build_row(replica: Replica) -> ReplicaRow:
     """What people want to know first: that it drains, why it is down, else where it is."""
-    plan, startup, load = replica.plan, replica.state.observation.startup, replica.state.observation.load
+    plan, startup = replica.plan, replica.state.observation.startup
     phase, detail = _phase(replica)
+    load = None if phase == STOPPED else replica.state.observation.load
     return ReplicaRow(
         title=plan.title,
         index=plan.index,
@@ -28,7 +30,7 @@ def build_row(replica: Replica) -> ReplicaRow:
 def _phase(replica: Replica) -> tuple[str, str]:
     observation = replica.state.observation
     if replica.api.ended.is_set() and replica.engine.ended.is_set():
-        return "stopped", ""
+        return STOPPED, ""
     if replica.state.draining:
         num_in_flight = 0 if replica.api.ended.is_set() else observation.num_in_flight
         return "draining", f"{num_in_flight} requests in flight"
