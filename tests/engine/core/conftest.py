@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
 from stoker_engine.config import EngineConfig, ModelConfig
 from stoker_engine.core.block_hash import BlockHasher
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
@@ -210,17 +211,104 @@ class Engine:
             assert self.prefixes.setdefault(block_hash, prefix) == prefix, "two prefixes with one hash"
 
 
-@pytest.fixture
+def check_blocks(engine: Engine) -> None:
+    """Free queue, reference counts and prefix cache agree with the block tables and with what the blocks hold."""
+    pool, tables = engine.pool, engine.state.kv_cache_manager.block_tables
+    free_ids = [block.block_id for block in pool.free_queue.blocks()]
+    held = Counter(block.block_id for table in tables.values() for block in table.blocks)
+    assert len(free_ids) == len(set(free_ids)) == pool.num_free_blocks
+    assert 0 not in free_ids
+    assert 0 not in held
+    assert {block.block_id for block in pool.blocks[1:] if block.ref_cnt == 0} == set(free_ids)
+    assert {block.block_id: block.ref_cnt for block in pool.blocks[1:] if block.ref_cnt} == held
+    assert pool.usage == pytest.approx(len(held) / pool.num_usable_blocks)
+    assert {block.block_hash: block for block in pool.blocks if block.block_hash is not None} == pool.cached_blocks
+    for block_hash, block in pool.cached_blocks.items():
+        prefix = engine.prefixes[block_hash]
+        state = 0
+        for token_id in prefix[: -engine.block_size]:
+            state = chain(state, token_id)
+        for token_id, slot in zip(prefix[-engine.block_size :], engine.worker.slots[block.block_id], strict=True):
+            state = chain(state, token_id)
+            assert slot == (token_id, state), "a cached block does not hold what its hash says"
+
+
+def check_requests(engine: Engine) -> None:
+    """Each live request is in one place, its blocks cover what it has computed, and shared blocks mean equal prefixes."""
+    state = engine.state
+    running, waiting = list(state.running), list(state.waiting)
+    assert Counter(request.request_id for request in (*running, *waiting)) == Counter(dict.fromkeys(state.requests, 1))
+    assert len(running) <= state.limits.max_num_seqs
+    assert set(state.kv_cache_manager.block_tables) == {request.request_id for request in running}
+    assert all(request.status is RequestStatus.RUNNING for request in running)
+    assert all(request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED) and not request.num_computed_tokens for request in waiting)
+    owners: dict[int, tuple[str | None, list[int]]] = {}
+    for request in running:
+        table = state.kv_cache_manager.block_tables[request.request_id]
+        assert 0 <= request.num_computed_tokens < request.num_tokens < request.max_num_tokens
+        assert len(table.blocks) == -(-request.num_computed_tokens // engine.block_size)
+        for index, block in enumerate(table.blocks):
+            prefix = (request.wire.cache_salt, request.sequence.token_ids[: (index + 1) * engine.block_size])
+            assert owners.setdefault(block.block_id, prefix) == prefix
+
+
+def check_step(engine: Engine, before: dict[str, list[int]], scheduler_output: SchedulerOutput) -> None:
+    """`before` is the block table of each request that ran before the step."""
+    scheduled, limits = scheduler_output.num_scheduled_tokens, engine.state.limits
+    new_ids = [new.request_id for new in scheduler_output.new_requests]
+    preempted = set(scheduler_output.preempted_request_ids)
+    assert sum(scheduled.values()) == scheduler_output.total_num_scheduled_tokens <= limits.max_num_batched_tokens
+    assert all(num_tokens > 0 for num_tokens in scheduled.values())
+    assert list(scheduled) == [*scheduler_output.cached_requests.request_ids, *new_ids]
+    assert not preempted & set(scheduled)
+    assert not (preempted and new_ids)
+    if scheduler_output.total_num_scheduled_tokens < limits.max_num_batched_tokens:
+        assert set(before) == preempted | set(scheduler_output.cached_requests.request_ids), "a running request lost its turn"
+    assert scheduled or (not before and not engine.state.waiting), "there is work, and nobody works"
+    for request_id, block_ids in before.items():
+        if request_id in engine.state.kv_cache_manager.block_tables:
+            assert engine.table(request_id)[: len(block_ids)] == block_ids
+
+
+def check_idle(engine: Engine) -> None:
+    """Nothing is left of any request but cached blocks."""
+    assert not engine.scheduler.has_requests()
+    assert engine.scheduler.num_unfinished_requests == 0
+    assert engine.state.kv_cache_manager.block_tables == {}
+    assert engine.pool.num_free_blocks == engine.pool.num_usable_blocks
+    assert engine.scheduler.make_stats().kv_cache_usage == 0.0
+    assert engine.worker.requests == {}
+    assert set(engine.reported.values()) <= {1}
+    assert set(engine.reported) == set(engine.results)
+    assert engine.scheduler.reset_prefix_cache()
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What must hold after each operation, after each step, and when nothing is left to do."""
+
+    blocks: Callable[[Engine], None] = check_blocks
+    requests: Callable[[Engine], None] = check_requests
+    step: Callable[[Engine, dict[str, list[int]], SchedulerOutput], None] = check_step
+    idle: Callable[[Engine], None] = check_idle
+
+
+@pytest.fixture(scope="session")
+def checks() -> Checks:
+    return Checks()
+
+
+@pytest.fixture(scope="session")
 def config_of() -> Callable[..., EngineConfig]:
     return make_config
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def engine_of() -> type[Engine]:
     return Engine
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def request_of() -> Callable[..., Request]:
     def build(request_id: str = "r", prompt: Sequence[int] = (1, 2, 3), hasher: BlockHasher | None = None, **fields: Any) -> Request:
         return Request.from_engine_core_request(make_engine_core_request(request_id, prompt, **fields), hasher)

@@ -2,6 +2,7 @@ import hashlib
 import struct
 
 import pytest
+
 from stoker_engine.core.block_hash import CACHE_SALT_TAG, BlockHasher, encode_extra_key
 from stoker_engine.errors import ParameterError
 

@@ -1,4 +1,5 @@
 import pytest
+
 from stoker_engine.core.block_pool import BlockPool, FreeKVCacheBlockQueue, KVCacheBlock
 
 

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
 from stoker_engine.core.scheduler import Scheduler

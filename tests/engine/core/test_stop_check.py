@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from stoker_engine.core.request import RequestStatus
 from stoker_engine.core.stop_check import check_stop, is_repeating
 from stoker_engine.sampling_params import RepetitionDetection
@@ -63,7 +64,7 @@ def test_the_context_ends_a_request_short_of_its_min_tokens(request_of: Callable
         ([1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4], False),
     ],
 )
-def test_repetition_is_three_copies_of_one_to_three_tokens(tail: list[int], repeating: bool) -> None:
+def test_repetition_is_three_copies_of_one_to_three_tokens(tail: list[int], *, repeating: bool) -> None:
     assert is_repeating(tail, RepetitionDetection(max_size=3, min_size=1, min_count=3)) is repeating
 
 
