@@ -26,6 +26,7 @@ class GrowingTable:
 
     def set_row(self, row: int, values: list[int]) -> None:
         """Replaces a row."""
+        self.reserve(row + 1, len(values))
         self.lengths[row] = 0
         self.extend_row(row, values)
 

@@ -1,0 +1,1 @@
+"""Executor: how the engine core reaches the workers."""

@@ -1,0 +1,113 @@
+"""ModelRunner: one step, from the scheduler's decision to tokens. It only orders the parts: input batch, model, sampler, prompt log probabilities."""
+
+import torch
+from torch import Tensor
+
+from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.layers.attention import build_attention_metadata
+from stoker_engine.models.loader import LoadedModel
+from stoker_engine.sampling.prompt_logprobs import PromptLogprobs
+from stoker_engine.sampling.sampler import Sampler
+from stoker_engine.sampling.sampling_metadata import SamplingMetadata, build_sampling_metadata
+from stoker_engine.sampling.sampling_state import SamplingState, new_sampling_state
+from stoker_engine.worker.growing_table import Int64s
+from stoker_engine.worker.input_batch import InputBatch, StepInputs
+
+
+class ModelRunner:
+    """Keeps what it needs of each request between steps: its tokens, sampled ones included, its blocks, its parameters."""
+
+    def __init__(self, loaded: LoadedModel, vocab_size: int, engine_seed: int, kv_caches: list[Tensor]) -> None:
+        """vocab_size: ids from there on are never sampled. engine_seed: for requests that bring no seed. kv_caches: one per layer."""
+        self._model = loaded.model
+        self._vocab_size = vocab_size
+        self._engine_seed = engine_seed
+        self._kv_caches = kv_caches
+        self._batch = InputBatch(loaded.kv_cache_shape.block_size)
+        self._sampling_states: dict[str, SamplingState] = {}
+        self._prompt_logprobs = PromptLogprobs(vocab_size)
+        self._sampler = Sampler(vocab_size)
+        self._metadata: SamplingMetadata | None = None
+        self._metadata_key: tuple[int, bytes] = (0, b"")
+
+    @torch.inference_mode()
+    def execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        """Runs one step. A request whose data is inconsistent, or whose logits are not finite, fails alone."""
+        self._update_requests(scheduler_output)
+        num_scheduled_tokens = scheduler_output.num_scheduled_tokens
+        output = ModelRunnerOutput(failures=self._batch.find_faults(num_scheduled_tokens))
+        if output.failures:
+            num_scheduled_tokens = {request_id: number for request_id, number in num_scheduled_tokens.items() if request_id not in output.failures}
+        if num_scheduled_tokens:
+            step = self._batch.make_step(num_scheduled_tokens)
+            hidden_states = self._forward(step)
+            if len(self._prompt_logprobs):
+                self._collect_prompt_logprobs(step, hidden_states, output)
+            if len(step.sampling):
+                self._sample(step, hidden_states, output)
+        return output
+
+    def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
+        for request_id in (*scheduler_output.finished_request_ids, *scheduler_output.preempted_request_ids):
+            self._batch.remove(request_id)
+            self._sampling_states.pop(request_id, None)
+            self._prompt_logprobs.remove(request_id)
+        for request in scheduler_output.new_requests:
+            self._batch.add(request)
+            self._sampling_states[request.request_id] = new_sampling_state(request, self._vocab_size, self._engine_seed)
+            self._prompt_logprobs.add(request)
+        self._batch.update(scheduler_output.cached_requests)
+
+    def _forward(self, step: StepInputs) -> Tensor:
+        """Hidden states of the step's tokens, [T, hidden]."""
+        attention_metadata = build_attention_metadata(
+            query_start=step.query_start,
+            sequence_lengths=step.sequence_lengths,
+            block_table=step.block_table,
+            slot_mapping=step.slot_mapping,
+            kv_cache=self._kv_caches[0],
+        )
+        device = self._model.device
+        input_ids, positions = torch.from_numpy(step.input_ids).to(device), torch.from_numpy(step.positions).to(device)
+        return self._model.forward(input_ids, positions, attention_metadata, self._kv_caches)
+
+    def _collect_prompt_logprobs(self, step: StepInputs, hidden_states: Tensor, output: ModelRunnerOutput) -> None:
+        for index, request_id in enumerate(step.request_ids):
+            if request_id not in self._prompt_logprobs:
+                continue
+            start, end = int(step.query_start[index]), int(step.query_start[index + 1])
+            failure = self._prompt_logprobs.collect(request_id, int(step.positions[start]), hidden_states[start:end], self._model.compute_logits)
+            if failure is not None:
+                output.failures[request_id] = failure
+
+    def _sample(self, step: StepInputs, hidden_states: Tensor, output: ModelRunnerOutput) -> None:
+        last_tokens = step.query_start[step.sampling + 1] - 1
+        if len(last_tokens) != len(hidden_states):
+            hidden_states = hidden_states[torch.from_numpy(last_tokens).to(hidden_states.device)]
+        rows = step.rows[step.sampling]
+        request_ids = [step.request_ids[index] for index in step.sampling.tolist()]
+        metadata = self._sampling_metadata(rows, request_ids)
+        sampled = self._sampler.sample(self._model.compute_logits(hidden_states), metadata, self._batch.num_tokens(rows))
+        output.failures.update({request_ids[row]: reason for row, reason in sampled.failures.items()})
+        self._record(rows, request_ids, sampled.token_ids, output)
+        output.logprobs = {request_ids[row]: lists for row, lists in sampled.logprobs.items()}
+
+    def _record(self, rows: Int64s, request_ids: list[str], token_ids: Int64s, output: ModelRunnerOutput) -> None:
+        """Appends the new tokens to the requests that live on, and reports them."""
+        self._batch.append_tokens(rows, token_ids)
+        for request_id, token_id in zip(request_ids, token_ids.tolist(), strict=True):
+            if request_id in output.failures:
+                continue
+            self._sampling_states[request_id].append(token_id)
+            output.sampled_token_ids[request_id] = [token_id]
+            if request_id in self._prompt_logprobs:
+                output.prompt_logprobs[request_id] = self._prompt_logprobs.take(request_id)
+
+    def _sampling_metadata(self, rows: Int64s, request_ids: list[str]) -> SamplingMetadata:
+        """Built again only when other requests sample than in the step before."""
+        key = (self._batch.version, rows.tobytes())
+        if self._metadata is None or key != self._metadata_key:
+            states = [self._sampling_states[request_id] for request_id in request_ids]
+            self._metadata, self._metadata_key = build_sampling_metadata(states, self._vocab_size, self._model.device), key
+        return self._metadata
