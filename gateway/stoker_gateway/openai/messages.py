@@ -6,7 +6,7 @@ from stoker_gateway.openai.request import ChatMessage, ContentPart
 ROLES = ("system", "developer", "user", "assistant")
 
 TemplateMessage = dict[str, str]
-"""`role` and `content`; `name` and `reasoning_content` where the message has them."""
+"""`role` and `content`; `name` and, under the two names that templates read, the reasoning where the message has them."""
 
 
 def template_messages(messages: list[ChatMessage]) -> list[TemplateMessage]:
@@ -35,7 +35,7 @@ def _template_message(message: ChatMessage, path: str) -> TemplateMessage:
     if message.name is not None:
         converted["name"] = message.name
     if message.reasoning_content is not None:
-        converted["reasoning_content"] = message.reasoning_content
+        converted["reasoning_content"] = converted["thinking"] = message.reasoning_content
     return converted
 
 

@@ -1,0 +1,83 @@
+"""A client that goes away ends its request in the engine."""
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker_engine.testing import Script
+
+Wait = Callable[[Callable[[], bool], str], None]
+CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
+COMPLETION = ("/v1/completions", {"prompt": ["x", "y"]})
+
+
+@pytest.fixture(scope="module")
+def slow(start_shared_api: Any) -> Any:
+    return start_shared_api(step_seconds=0.01)
+
+
+def send(api: Any, path: str, body: dict[str, Any]) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", api.port))
+    data = msgspec.json.encode({"model": "m", "max_tokens": 5000, "ignore_eos": True, **body})
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+@pytest.mark.case("C077")
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "body"), [CHAT, COMPLETION])
+def test_a_disconnect_aborts_the_request(slow: Any, wait_for: Wait, path: str, body: dict[str, Any], stream: bool, n: int) -> None:  # noqa: FBT001
+    aborted = slow.metric('stoker_request_success_total{finish_reason="abort"')
+    num_requests = n * len(body.get("prompt", "x"))
+    with send(slow, path, {**body, "stream": stream, "n": n, "seed": 1}):
+        wait_for(lambda: slow.metric("stoker_num_requests_running") == num_requests, "the request runs")
+    wait_for(lambda: slow.metric("stoker_num_requests_running") == 0, "the request is gone")
+    assert slow.metric("stoker_kv_cache_usage_ratio") == 0
+    assert slow.metric('stoker_request_success_total{finish_reason="abort"') > aborted
+
+
+@pytest.mark.case("C077")
+def test_a_disconnect_after_the_first_chunk_aborts_the_request(slow: Any, wait_for: Wait) -> None:
+    with send(slow, CHAT[0], {**CHAT[1], "stream": True}) as connection:
+        while b"data: " not in connection.recv(65536):
+            continue
+    wait_for(lambda: slow.metric("stoker_num_requests_running") == 0, "the request is gone")
+
+
+@pytest.mark.case("C077")
+def test_a_request_that_waits_is_aborted_too_and_its_neighbour_is_unharmed(start_api: Any, wait_for: Wait) -> None:
+    api = start_api(Script(step_seconds=0.01), engine={"max_num_seqs": 1})
+    expected = api.complete("neighbour", max_tokens=150)["choices"]
+    with send(api, "/v1/completions", {"prompt": "neighbour", "max_tokens": 150, "ignore_eos": False}) as neighbour:
+        wait_for(lambda: api.metric("stoker_num_requests_running") == 1, "the neighbour runs")
+        with send(api, *CHAT):
+            wait_for(lambda: api.metric("stoker_num_requests_waiting") == 1, "the request waits")
+        wait_for(lambda: api.metric("stoker_num_requests_waiting") == 0, "the request is gone")
+        answer = b""
+        while b'"system_fingerprint"' not in answer:
+            answer += neighbour.recv(65536)
+    assert msgspec.json.decode(answer.partition(b"\r\n\r\n")[2])["choices"] == expected
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_does_no_harm(slow: Any) -> None:
+    with socket.create_connection(("127.0.0.1", slow.port)) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+    assert slow.complete("x", max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+def test_a_body_that_is_too_long_is_refused_before_it_is_read(start_api: Any) -> None:
+    api = start_api(Script(), max_body_bytes=2048)
+    response = api.post("/v1/completions", {"prompt": "x" * 4096})
+    assert response.status_code == 413 and response.json()["error"]["code"] == "request_too_large"
+
+    def endless() -> Any:
+        for _ in range(100):
+            yield b"x" * 1024
+
+    response = api.client.post("/v1/completions", content=endless(), headers={"Content-Type": "application/json"})
+    assert response.status_code == 413

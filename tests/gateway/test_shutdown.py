@@ -1,0 +1,124 @@
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stoker_engine.config import LifecycleConfig, ModelConfig
+from stoker_engine.testing import Script
+
+Wait = Callable[[Callable[[], bool], str], None]
+BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "ignore_eos": True, "stream": True}
+
+
+@contextmanager
+def open_stream(api: Any, max_tokens: int) -> Iterator[Iterator[str]]:
+    with httpx.stream("POST", f"{api.url}/v1/chat/completions", json={**BODY, "max_tokens": max_tokens}, timeout=30) as response:
+        lines = response.iter_lines()
+        next(lines)
+        yield lines
+
+
+def test_an_idle_api_ends_at_once(start_api: Any) -> None:
+    api = start_api(Script())
+    assert api.stop() == 0
+    assert api.termination["reason"] == "Drained" and api.termination["phase"] == "ready"
+
+
+def test_an_api_without_an_engine_ends_on_sigterm(start_api: Any) -> None:
+    api = start_api(None)
+    assert api.stop() == 0
+    assert api.termination["phase"] == "waiting_for_engine"
+
+
+def test_a_stream_finishes_while_new_work_is_refused(start_api: Any, wait_for: Wait) -> None:
+    api = start_api(Script(step_seconds=0.02))
+    with open_stream(api, 50) as lines:
+        api.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: api.status("/readyz") == 503, "/readyz is 503")
+        assert api.status("/livez") == 200
+        refused = api.post("/v1/chat/completions", {"messages": BODY["messages"]})
+        assert (refused.status_code, refused.headers["retry-after"], refused.headers["connection"]) == (503, "1", "close")
+        assert refused.json()["error"]["code"] == "draining"
+        data = [line for line in lines if line]
+    assert data[-1] == "data: [DONE]" and '"finish_reason":"length"' in data[-2]
+    assert api.process.wait(timeout=30) == 0
+    assert api.termination["reason"] == "Drained"
+    assert (api.termination["inFlightAtStart"], api.termination["completed"]) == (1, 1)
+
+
+@pytest.mark.parametrize("drain_timeout", ["0s", "200ms"])
+def test_the_deadline_aborts_what_still_runs(start_api: Any, drain_timeout: str) -> None:
+    api = start_api(Script(step_seconds=0.02), lifecycle=LifecycleConfig(drain_timeout=drain_timeout))
+    with open_stream(api, 5000) as lines:
+        api.process.send_signal(signal.SIGTERM)
+        data = [line for line in lines if line]
+    assert data[-1] == "data: [DONE]" and '"finish_reason":"abort"' in data[-2]
+    assert api.process.wait(timeout=30) == 0
+    assert (api.termination["reason"], api.termination["aborted"]) == ("Aborted", 1)
+
+
+def test_a_second_signal_aborts(start_api: Any, wait_for: Wait) -> None:
+    api = start_api(Script(step_seconds=0.02))
+    with open_stream(api, 5000) as lines:
+        api.process.send_signal(signal.SIGINT)
+        wait_for(lambda: api.status("/readyz") == 503, "/readyz is 503")
+        api.process.send_signal(signal.SIGINT)
+        data = [line for line in lines if line]
+    assert '"finish_reason":"abort"' in data[-2]
+    assert api.process.wait(timeout=30) == 0
+
+
+def test_a_request_that_is_not_streamed_gets_its_partial_answer_at_the_deadline(start_api: Any, wait_for: Wait) -> None:
+    api = start_api(Script(step_seconds=0.02), lifecycle=LifecycleConfig(drain_timeout="200ms"))
+    with socket.create_connection(("127.0.0.1", api.port)) as connection:
+        body = b'{"model":"m","prompt":"x","max_tokens":5000,"ignore_eos":true}'
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        wait_for(lambda: api.metric("stoker_num_requests_running") == 1, "the request runs")
+        api.process.send_signal(signal.SIGTERM)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200") and b'"finish_reason":"abort"' in answer
+
+
+def test_a_port_in_use_is_named(spawn_api: Any, socket_dir: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = spawn_api(socket_dir, port=port, stderr=subprocess.PIPE, text=True)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"127.0.0.1:{port}" in stderr and "Traceback" not in stderr
+
+
+def test_a_socket_directory_that_is_missing_is_named(spawn_api: Any, socket_dir: str) -> None:
+    missing = str(Path(socket_dir, "missing"))
+    process = spawn_api(missing, stderr=subprocess.PIPE, text=True)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and missing in stderr and "Traceback" not in stderr
+
+
+def test_a_second_api_on_a_socket_directory_is_told_who_holds_it(start_api: Any, spawn_api: Any) -> None:
+    api = start_api(None)
+    process = spawn_api(api.socket_dir, stderr=subprocess.PIPE, text=True)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and f"pid {api.process.pid}" in stderr
+    assert api.status("/livez") == 200
+
+
+def test_a_model_that_does_not_exist_is_a_bad_configuration(spawn_api: Any, socket_dir: str) -> None:
+    process = spawn_api(socket_dir, model=ModelConfig(uri="file:///no/such.gguf"), stderr=subprocess.PIPE, text=True)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2 and "/no/such.gguf" in stderr and "Traceback" not in stderr
+
+
+def test_a_sigterm_while_the_api_starts_ends_it(spawn_api: Any, socket_dir: str) -> None:
+    process = spawn_api(socket_dir)
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"stoker-api"):
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(timeout=30) in (0, -signal.SIGTERM)
