@@ -119,6 +119,14 @@ def test_what_the_model_does_not_allow_is_refused_by_name(processor: InputProces
     assert raised.value.parameter == parameter
 
 
+@pytest.mark.case("C022")
+@pytest.mark.parametrize("stop", [[""], ["END", ""]])
+def test_an_empty_stop_string_is_refused_by_name(processor: InputProcessor, stop: list[str]) -> None:
+    with pytest.raises(ParameterError) as raised:
+        process(processor, stop=stop)
+    assert raised.value.parameter == "stop"
+
+
 def test_all_logprobs_are_allowed_where_the_limit_is_the_vocabulary(byte_tokenizer: Tokenizer) -> None:
     assert process(InputProcessor(byte_tokenizer, 32, 258, 258), [1], logprobs=-1).sampling_params.logprobs == -1
 
