@@ -1,10 +1,11 @@
-"""Reads the metadata of a GGUF file, and nothing of its tensors: a few milliseconds where a general reader takes seconds.
+"""Reads the metadata of a GGUF file and the table of its tensors, not the tensors: a few milliseconds where a general reader takes seconds.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import mmap
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from stoker_engine.errors import ModelLoadError
@@ -16,19 +17,45 @@ _HEADER = struct.Struct("<4sIQQ")
 _LENGTH = struct.Struct("<Q")
 _TYPE = struct.Struct("<I")
 _ARRAY = struct.Struct("<IQ")
+_TENSOR_PLACE = struct.Struct("<IQ")
 _STRING, _ARRAY_TYPE = 8, 9
 _SCALAR_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _VERSIONS = (2, 3)
+_ALIGNMENT_KEY = "general.alignment"
+_DEFAULT_ALIGNMENT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFTensor:
+    """One line of the tensor table. `shape` has the rows first, as torch does; `type_code` is the ggml type; `offset` counts from the file's start."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_code: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFHeader:
+    """All that a GGUF file says before its tensors' data."""
+
+    metadata: dict[str, GGUFValue]
+    tensors: list[GGUFTensor]
 
 
 def read_gguf_metadata(path: Path) -> dict[str, GGUFValue]:
     """The key-value pairs of a little-endian GGUF file. Raises ModelLoadError, naming the file, if it is not one or ends early."""
+    return read_gguf_header(path).metadata
+
+
+def read_gguf_header(path: Path) -> GGUFHeader:
+    """The key-value pairs and the tensor table of a little-endian GGUF file. Raises ModelLoadError, naming the file, if it is not one or ends early."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).metadata()
+            return _Reader(data).header()
     except OSError as error:
         raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:  # OverflowError: a damaged length that points beyond any file
         raise ModelLoadError(f"{path}: the file is truncated inside its metadata") from error
     except ValueError as error:  # also an empty file, and text that is not UTF-8
         raise ModelLoadError(f"{path}: not a GGUF file that can be read: {error}") from error
@@ -41,13 +68,26 @@ class _Reader:
         self._data = data
         self._offset = 0
 
-    def metadata(self) -> dict[str, GGUFValue]:
+    def header(self) -> GGUFHeader:
         if self._data[:4] != b"GGUF":
             raise ValueError("it does not begin with the letters GGUF")
-        _, version, _, num_pairs = self._unpack(_HEADER)
+        _, version, num_tensors, num_pairs = self._unpack(_HEADER)
         if version not in _VERSIONS:
             raise ValueError(f"its version is {version}, known are {_VERSIONS} in little-endian order")
-        return dict(self._pair() for _ in range(num_pairs))
+        metadata = dict(self._pair() for _ in range(num_pairs))
+        alignment = metadata.get(_ALIGNMENT_KEY, _DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"{_ALIGNMENT_KEY} is {alignment!r}")
+        lines = [self._tensor_line() for _ in range(num_tensors)]
+        data_start = -(-self._offset // alignment) * alignment
+        return GGUFHeader(metadata, [GGUFTensor(name, shape, type_code, data_start + offset) for name, shape, type_code, offset in lines])
+
+    def _tensor_line(self) -> tuple[str, tuple[int, ...], int, int]:
+        name = self._strings(1)[0]
+        (num_dimensions,) = self._unpack(_TYPE)
+        shape = self._unpack(struct.Struct(f"<{num_dimensions}Q"))
+        type_code, offset = self._unpack(_TENSOR_PLACE)
+        return name, tuple(reversed(shape)), type_code, offset
 
     def _pair(self) -> tuple[str, GGUFValue]:
         key = self._strings(1)[0]
