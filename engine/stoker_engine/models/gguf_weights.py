@@ -1,0 +1,118 @@
+"""The tensors of a GGUF file, under the names a Hugging Face checkpoint has for them, in float32.
+
+Quantized tensors are computed back by the `gguf` package, ahead of the reader in a thread for each CPU.
+"""
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+from torch import Tensor
+
+from stoker_engine.errors import ModelLoadError
+from stoker_engine.gguf_metadata import GGUFHeader, GGUFTensor, read_gguf_header
+from stoker_engine.models.config import ModelShape, parse_config
+from stoker_engine.models.gguf_config import EMBEDDING_NAME, HEAD_NAME, ROPE_FACTORS_NAME, translate_gguf_config
+
+Floats = npt.NDArray[np.float32]
+
+_NAMES = {EMBEDDING_NAME: "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight", HEAD_NAME: "lm_head.weight"}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFCheckpoint:
+    """A GGUF file whose header has been read and checked."""
+
+    path: Path
+    header: GGUFHeader
+    shape: ModelShape
+
+    def iterate_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, float32 tensor) of every tensor of the model. Raises ModelLoadError naming one that cannot be read."""
+        data = np.memmap(self.path, mode="r")
+        tensors = [tensor for tensor in self.header.tensors if tensor.name != ROPE_FACTORS_NAME]
+        num_threads = len(os.sched_getaffinity(0))
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="dequantize") as executor:
+            pending: deque[tuple[GGUFTensor, Future[Floats]]] = deque()
+            # A bounded lead: float32 tensors wait here, and all of them together would be twice the model.
+            for tensor in tensors:
+                pending.append((tensor, executor.submit(_dequantize, data, tensor, self.path)))
+                if len(pending) > 2 * num_threads:
+                    yield self._finish(*pending.popleft())
+            while pending:
+                yield self._finish(*pending.popleft())
+
+    def _finish(self, tensor: GGUFTensor, values: "Future[Floats]") -> tuple[str, Tensor]:
+        return hugging_face_name(tensor.name), torch.from_numpy(self._restore_rows(tensor.name, values.result()))
+
+    def _restore_rows(self, name: str, values: Floats) -> Floats:
+        """Llama files store the rows of q and k for rotary pairs that lie side by side; ours lie half a head apart."""
+        if self.shape.architecture == "LlamaForCausalLM" and ".attn_q." in name:
+            return unpermute_rows(values, self.shape.num_heads)
+        if self.shape.architecture == "LlamaForCausalLM" and ".attn_k." in name:
+            return unpermute_rows(values, self.shape.num_kv_heads)
+        return values
+
+
+def open_gguf(path: Path) -> GGUFCheckpoint:
+    """Reads the header of a GGUF file. Raises ModelLoadError for a file that is damaged or has a model that is not supported."""
+    header = read_gguf_header(path)
+    shape = parse_config(translate_gguf_config(header, str(path)))
+    for tensor in header.tensors:
+        if tensor.name == ROPE_FACTORS_NAME:
+            factors = _dequantize(np.memmap(path, mode="r"), tensor, path)
+            shape = replace(shape, rope=replace(shape.rope, frequency_factors=tuple(factors.tolist())))
+    return GGUFCheckpoint(path, header, shape)
+
+
+def hugging_face_name(name: str) -> str:
+    """`blk.3.attn_q.weight` → `model.layers.3.self_attn.q_proj.weight`; a name without a counterpart stays as it is."""
+    match = _LAYER_TENSOR.fullmatch(name)
+    if match is None or match[2] not in _LAYER_NAMES:
+        return _NAMES.get(name, name)
+    return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{match[3]}"
+
+
+def unpermute_rows(values: Floats, num_heads: int) -> Floats:
+    """Moves the rows of each head from pairs side by side (0, half, 1, half + 1 …) back to halves (0, 1 … half, half + 1 …)."""
+    pairs = values.reshape(num_heads, -1, 2, *values.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+
+
+def _dequantize(data: npt.NDArray[np.uint8], tensor: GGUFTensor, path: Path) -> Floats:
+    try:
+        quantization = GGMLQuantizationType(tensor.type_code)
+    except ValueError:
+        raise ModelLoadError(f"{path}: tensor {tensor.name} has the unknown type {tensor.type_code}") from None
+    values_per_block, block_bytes = GGML_QUANT_SIZES[quantization]
+    row_bytes = tensor.shape[-1] // values_per_block * block_bytes
+    num_rows = int(np.prod(tensor.shape[:-1]))
+    end = tensor.offset + num_rows * row_bytes
+    if end > len(data):
+        raise ModelLoadError(f"{path}: the file is truncated: it has {len(data)} bytes, tensor {tensor.name} ends at {end}")
+    try:
+        values = dequantize(data[tensor.offset : end].reshape(num_rows, row_bytes), quantization)
+    except NotImplementedError as error:
+        raise ModelLoadError(f"{path}: tensor {tensor.name} has the type {quantization.name}, which cannot be computed back") from error
+    return np.require(values, dtype=np.float32, requirements=["C", "W"]).reshape(tensor.shape)
