@@ -9,7 +9,7 @@ from stoker_engine.finish_reason import FinishReason
 
 
 class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
-    """The scheduler after one step. Counts named `num_` are now; `prefix_cache_*`, `num_preemptions` and `num_steps` are totals since start.
+    """The scheduler after one step. Counts named `num_` are now; `prefix_cache_*`, `num_preemptions`, `num_steps` and `num_nan_logits` are totals since start.
 
     `kv_cache_usage` is the share of blocks in use, 0 to 1. `prefix_cache_queries` and `prefix_cache_hits` count tokens of first-time prompts.
     `num_batched_tokens` is the size of this step.

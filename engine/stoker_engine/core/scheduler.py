@@ -94,7 +94,7 @@ class Scheduler:
         for client_index, engine_core_output in self._take_rejections():
             outputs.setdefault(client_index, []).append(engine_core_output)
         self._let_go(ended)
-        self.state.counters.num_failed_in_step = len(output.failures)
+        self.state.counters.num_failed += len(output.failures)
         return outputs
 
     def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[tuple[str, int]]:
@@ -128,7 +128,7 @@ class Scheduler:
             num_preemptions=counters.num_preemptions,
             num_steps=counters.num_steps,
             num_batched_tokens=counters.num_batched_tokens,
-            num_nan_logits=counters.num_failed_in_step,
+            num_nan_logits=counters.num_failed,
         )
 
     def _find_obstacle(self, request: Request) -> str | None:

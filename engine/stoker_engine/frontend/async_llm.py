@@ -16,7 +16,7 @@ from stoker_engine.frontend.parallel_sampling import ParentRequest
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.protocol import EngineCoreReadyResponse, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
-from stoker_engine.stats import StatLogger
+from stoker_engine.stats import IterationStats, SchedulerStats, StatLogger
 from stoker_engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -87,12 +87,12 @@ class AsyncLLM:
         finally:
             # Nothing is left to abort where the request has ended by itself.
             self._live.discard(request_id)
-            await client.abort_requests(self._output_processor.abort_requests([request_id]))
+            await self._abort(client, [request_id])
 
     async def abort_all(self) -> None:
         """Every live request ends with FinishReason.ABORT."""
         if self._client is not None:
-            await self._client.abort_requests(self._output_processor.abort_requests(list(self._live)))
+            await self._abort(self._client, list(self._live))
 
     async def shutdown(self) -> None:
         """Ends what is live with EngineDeadError and closes the sockets. Idempotent."""
@@ -103,6 +103,16 @@ class AsyncLLM:
         await asyncio.gather(self._handler, return_exceptions=True)
         self._output_processor.fail_all_requests(EngineDeadError("the api is shut down"))
         await client.shutdown()
+
+    async def _abort(self, client: AsyncMPClient, request_ids: list[str]) -> None:
+        aborted = self._output_processor.abort_requests(request_ids)
+        if aborted:
+            await client.abort_requests(aborted)
+            self._record(None, self._output_processor.take_iteration_stats())
+
+    def _record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
+        for stat_logger in self._stat_loggers:
+            stat_logger.record(scheduler_stats, iteration_stats)
 
     def _ready_client(self) -> AsyncMPClient:
         if self._client is None or not self.is_ready:
@@ -133,11 +143,11 @@ class AsyncLLM:
                 outputs = await client.get_output()
             except EngineDeadError as error:
                 self._output_processor.fail_all_requests(error)
+                self._record(None, self._output_processor.take_iteration_stats())
                 continue
             processed = self._output_processor.process_outputs(outputs)
             await client.abort_requests(processed.request_ids_to_abort)
-            for stat_logger in self._stat_loggers:
-                stat_logger.record(outputs.scheduler_stats, processed.iteration_stats)
+            self._record(outputs.scheduler_stats, processed.iteration_stats)
             # A backlog of messages must not keep the event loop from its other work.
             await asyncio.sleep(0)
 

@@ -11,8 +11,6 @@ from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
-_RANDOM_SEED = -1
-"""As a seed it means: none."""
 _MAX_PRIORITY = 2**31 - 1
 
 
@@ -64,7 +62,6 @@ class InputProcessor:
             sampling_params=msgspec.structs.replace(
                 params,
                 max_tokens=max_tokens,
-                seed=None if params.seed == _RANDOM_SEED else params.seed,
                 skip_reading_prefix_cache=params.skip_reading_prefix_cache or params.prompt_logprobs is not None,
             ),
             arrival_time=options.arrival_time,

@@ -70,9 +70,7 @@ async def test_deltas_join_to_the_text_of_the_reply(socket_dir: str, llm: AsyncL
     assert outputs[0].request_id == "external"
 
 
-async def test_a_stop_string_ends_it_in_the_engine_too(
-    socket_dir: str, llm: AsyncLLM, tokenizer: Tokenizer, wait_until: WaitUntil, recorder: Recorder
-) -> None:
+async def test_a_stop_string_ends_it_in_the_engine_too(socket_dir: str, llm: AsyncLLM, tokenizer: Tokenizer, wait_until: WaitUntil, recorder: Recorder) -> None:
     script = Script(default_reply=tokenizer.encode("one two three four") * 100, step_seconds=0.002)
     with FakeEngineCore(fake_engine_config(socket_dir), script):
         await wait_until(lambda: llm.is_ready)
@@ -94,9 +92,7 @@ async def test_each_of_n_choices_finishes_once(socket_dir: str, llm: AsyncLLM, w
 
 @pytest.mark.case("C077")
 @pytest.mark.parametrize("n", [1, 3])
-async def test_closing_the_generator_aborts_in_the_engine(
-    socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil, recorder: Recorder, n: int
-) -> None:
+async def test_closing_the_generator_aborts_in_the_engine(socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil, recorder: Recorder, n: int) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.002)):
         await wait_until(lambda: llm.is_ready)
         generator = llm.generate("Hello", SamplingParams(n=n, max_tokens=5000, ignore_eos=True, output_kind=DELTA), options())

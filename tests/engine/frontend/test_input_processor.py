@@ -42,7 +42,7 @@ def test_params_are_cloned_and_never_changed(processor: InputProcessor) -> None:
     before = msgspec.json.encode(params)
     request = processor.process("Hello", params, OPTIONS)
     assert msgspec.json.encode(params) == before
-    assert (request.sampling_params.max_tokens, request.sampling_params.seed, request.sampling_params.skip_reading_prefix_cache) == (31, None, True)
+    assert (request.sampling_params.max_tokens, request.sampling_params.seed, request.sampling_params.skip_reading_prefix_cache) == (31, -1, True)
 
 
 @pytest.mark.case("C018")
