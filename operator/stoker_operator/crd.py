@@ -79,10 +79,11 @@ def _node(root: Schema, path: tuple[str, ...]) -> Schema:
 
 
 def _validation(rule: Rule) -> dict[str, str]:
-    # The schema declares nothing below metadata, so the API server refuses a fieldPath there; the message names the field.
-    if rule.field.startswith("metadata."):
+    if rule.path[0] == "metadata":
+        # The schema declares nothing below metadata, so the API server refuses a fieldPath there; the message names the field.
         return {"rule": rule.cel, "message": rule.message}
-    return {"rule": rule.cel, "message": f"{rule.field} {rule.message}", "fieldPath": f".{rule.field}"}
+    validation = {"rule": rule.cel, "message": f"{rule.path[-1]} {rule.message}"}
+    return validation | {"fieldPath": f".{rule.field}"} if rule.field else validation
 
 
 class _Dumper(yaml.SafeDumper):

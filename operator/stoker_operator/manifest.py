@@ -99,11 +99,10 @@ def _check_kind(document: Document, value: dict[str, object]) -> None:
 
 
 def _violated(document: Document, rule: Rule) -> ManifestError:
-    steps = (*rule.node, *rule.field.split("."))
     value: Any = document.value
-    for step in steps:
+    for step in rule.path:
         value = value.get(step) if isinstance(value, dict) else None
-    return document.error(steps, rule.message if value is None else f"{rule.message}, got {value!r}")
+    return document.error(rule.path, rule.message if value is None else f"{rule.message}, got {value!r}")
 
 
 def _located(document: Document, value: object, error: msgspec.ValidationError) -> ManifestError:

@@ -14,22 +14,30 @@ MAX_HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`cel` stands on the schema node at `node`; `field`, below that node, is what a violation names."""
+    """`cel` stands on the schema node at `node`; a violation names `field` below it, or the node itself.
+
+    A rule on an object that defaults to `{}` must hold for that too: the API server tries it before it fills the fields.
+    """
 
     node: tuple[str, ...]
-    field: str
+    field: str | None
     cel: str
     message: str
     holds: Callable[[InferenceDeployment], bool]
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """What a violation names, from the root."""
+        return (*self.node, *self.field.split(".")) if self.field else self.node
+
 
 def _duration_rule(attribute: str, *, may_be_zero: bool) -> Rule:
     field = next(field.encode_name for field in msgspec.structs.fields(LifecycleConfig) if field.name == attribute)
-    at_most = f"duration(self.{field}) <= duration('{MAX_HOURS}h')"
+    at_most = f"duration(self) <= duration('{MAX_HOURS}h')"
     return Rule(
-        node=("spec", "lifecycle"),
-        field=field,
-        cel=at_most if may_be_zero else f"duration(self.{field}) > duration('0s') && {at_most}",
+        node=("spec", "lifecycle", field),
+        field=None,
+        cel=at_most if may_be_zero else f"duration(self) > duration('0s') && {at_most}",
         message=f"must be at most {MAX_HOURS}h" if may_be_zero else f"must be more than 0s and at most {MAX_HOURS}h",
         holds=lambda deployment: _in_range(seconds(getattr(deployment.spec.lifecycle, attribute)), may_be_zero=may_be_zero),
     )
@@ -77,7 +85,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         node=("spec", "engine"),
         field="maxModelLen",
-        cel="self.enableChunkedPrefill || !has(self.maxModelLen) || self.maxModelLen <= self.maxNumBatchedTokens",
+        cel="!has(self.maxModelLen) || self.enableChunkedPrefill || self.maxModelLen <= self.maxNumBatchedTokens",
         message="must be at most maxNumBatchedTokens while enableChunkedPrefill is false; raise maxNumBatchedTokens",
         holds=_model_length_fits,
     ),

@@ -114,6 +114,12 @@ def test_every_rule_stands_in_the_schema_with_a_message(schema: Schema) -> None:
     assert all(len(validation["message"]) <= 2048 and "\n" not in validation["message"] for validation in validations)
 
 
+def test_rules_hold_for_the_empty_object_that_is_the_default(schema: Schema) -> None:
+    rules = [validation["rule"] for _, node in walk(schema) if node.get("default") == {} for validation in node.get("x-kubernetes-validations", [])]
+    assert rules
+    assert all(rule.startswith("!has(self.") for rule in rules)
+
+
 def test_a_rules_field_path_names_a_declared_field(schema: Schema) -> None:
     for path, node in walk(schema):
         for validation in node.get("x-kubernetes-validations", []):
