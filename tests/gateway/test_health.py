@@ -69,7 +69,7 @@ def test_requests_of_a_killed_engine_end_and_the_next_engine_serves(start_api: A
 def test_a_request_that_is_not_streamed_is_told_that_its_engine_died(start_api: Any) -> None:
     api = start_api(Script(crash_at_step=3))
     response = api.post("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 50, "ignore_eos": True})
-    assert response.status_code == 503 and response.json()["error"]["code"] == "engine_dead"
+    assert response.status_code == 503 and response.json()["error"]["code"] == "engine_dead", response.text
     assert response.headers["retry-after"] == "1"
 
 

@@ -56,12 +56,11 @@ async def startupz(state: ApiState, _request: Request) -> Response:
 
 def not_ready_reason(state: ApiState) -> str | None:
     """Why a request would not be served now; None if it would."""
-    status = state.engine.status
     if state.drain.is_draining:
         return "the api is draining"
-    if not status.is_ready:
-        return status.explanation
-    beat = status.heartbeat
+    if not state.engine.is_ready:
+        return state.engine_explanation
+    beat = state.engine.status.heartbeat
     if beat is not None and max(beat.step_age, beat.loop_age) > state.hang_seconds:
         return f"the engine's step has been running for {max(beat.step_age, beat.loop_age):.0f} s"
     return None

@@ -39,10 +39,16 @@ class ApiState:
 
     def check_ready(self) -> EngineCoreReadyResponse:
         """The engine's capacity. Raises EngineNotReadyError while it does not serve."""
+        ready = self.engine.status.ready
+        if not self.engine.is_ready or ready is None:
+            raise EngineNotReadyError(f"The model is not ready: {self.engine_explanation}.")
+        return ready
+
+    @property
+    def engine_explanation(self) -> str:
+        """Why the engine does not serve."""
         status = self.engine.status
-        if not status.is_ready or status.ready is None:
-            raise EngineNotReadyError(f"The model is not ready: {status.explanation}.")
-        return status.ready
+        return "the engine is connecting" if status.is_ready else status.explanation
 
     @property
     def hang_seconds(self) -> float:
