@@ -1,8 +1,7 @@
-"""Steps that no one asked for: the largest one, for the memory it takes, and a small one, to warm the kernels up."""
+"""Steps that no one asked for: large ones, for the memory they take, and small ones, to warm the kernels up."""
 
 from dataclasses import dataclass
 
-from stoker_engine.config import EngineConfig
 from stoker_engine.core.scheduler_output import CachedRequestData, NewRequestData, SchedulerOutput
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.worker.model_runner import ModelRunner
@@ -16,29 +15,32 @@ class DummyStep:
     num_blocks: int
 
 
-def make_dummy_step(num_tokens: int, num_requests: int, block_size: int, params: SamplingParams) -> DummyStep:
-    """`num_tokens` spread evenly over `num_requests`, which are at most as many."""
+def prefill_step(num_tokens: int, max_length: int, block_size: int) -> DummyStep:
+    """A step of `num_tokens` in which nobody samples: chunks of prompts that go on, none longer than `max_length`."""
+    lengths = [max_length] * (num_tokens // max_length) + [num_tokens % max_length] * (num_tokens % max_length > 0)
+    return _make_step(lengths, [length + 1 for length in lengths], block_size, SamplingParams())
+
+
+def sampling_step(num_requests: int, block_size: int, params: SamplingParams) -> DummyStep:
+    """A step of one token for each request, each of which samples another one."""
+    return _make_step([1] * num_requests, [1] * num_requests, block_size, params)
+
+
+def _make_step(num_scheduled: list[int], num_tokens: list[int], block_size: int, params: SamplingParams) -> DummyStep:
     requests, next_block = [], 0
-    for index in range(num_requests):
-        length = num_tokens // num_requests + (index < num_tokens % num_requests)
-        blocks = list(range(next_block, next_block - (-length // block_size)))
-        next_block += len(blocks)
-        requests.append(NewRequestData(f"dummy {index}", [0] * length, length, params, [], [], blocks, 0))
-    scheduled = {request.request_id: len(request.token_ids) for request in requests}
-    return DummyStep(SchedulerOutput(requests, CachedRequestData(), scheduled, num_tokens, [], []), next_block)
-
-
-def largest_step(config: EngineConfig, max_model_len: int, max_tokens: int) -> DummyStep:
-    """The step that takes the most memory, with at most `max_tokens` tokens: the token budget used up by as many requests as may run, all with logprobs."""
-    num_tokens = min(config.max_num_batched_tokens, config.max_num_seqs * max_model_len, max_tokens)
-    params = SamplingParams(temperature=1.0, top_p=0.95, logprobs=config.max_logprobs, max_tokens=None)
-    return make_dummy_step(num_tokens, min(config.max_num_seqs, num_tokens), config.block_size, params)
+    for index, (scheduled, tokens) in enumerate(zip(num_scheduled, num_tokens, strict=True)):
+        block_ids = list(range(next_block, next_block - (-scheduled // block_size)))
+        next_block += len(block_ids)
+        requests.append(NewRequestData(f"dummy {index}", [0] * tokens, tokens, params, [], [], block_ids, 0))
+    by_id = {request.request_id: scheduled for request, scheduled in zip(requests, num_scheduled, strict=True)}
+    return DummyStep(SchedulerOutput(requests, CachedRequestData(), by_id, sum(num_scheduled), [], []), next_block)
 
 
 def warm_up(runner: ModelRunner, block_size: int) -> None:
     """A prefill and a decode in block 0, the null block, whose content nobody reads."""
-    first = make_dummy_step(block_size - 1, 1, block_size, SamplingParams(temperature=1.0, top_p=0.95, max_tokens=None)).scheduler_output
-    request_id = first.new_requests[0].request_id
-    runner.execute(first)
-    runner.execute(SchedulerOutput([], CachedRequestData([request_id], [[]], [block_size - 1]), {request_id: 1}, 1, [], []))
+    request_id, params = "warm-up", SamplingParams(temperature=1.0, top_p=0.95)
+    num_tokens = block_size - 1
+    request = NewRequestData(request_id, [0] * num_tokens, num_tokens, params, [], [], [0], 0)
+    runner.execute(SchedulerOutput([request], CachedRequestData(), {request_id: num_tokens}, num_tokens, [], []))
+    runner.execute(SchedulerOutput([], CachedRequestData([request_id], [[]], [num_tokens]), {request_id: 1}, 1, [], []))
     runner.execute(SchedulerOutput([], CachedRequestData(), {}, 0, [request_id], []))

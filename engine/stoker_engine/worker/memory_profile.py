@@ -6,8 +6,9 @@ import torch
 
 from stoker_engine.config import EngineConfig
 from stoker_engine.models.loader import LoadedModel
+from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.worker.device import available_host_memory, peak_resident_bytes, reset_peak_resident_bytes, resident_bytes
-from stoker_engine.worker.dummy_step import DummyStep, largest_step
+from stoker_engine.worker.dummy_step import DummyStep, prefill_step, sampling_step
 from stoker_engine.worker.kv_cache import allocate_kv_cache
 from stoker_engine.worker.model_runner import ModelRunner
 
@@ -15,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 MAX_CPU_KV_CACHE_BYTES = 2 << 30
 """Unless the settings ask for more: on a CPU the memory is shared with everything else on the machine."""
-MAX_CPU_TOKENS = 2048
-"""Larger steps are not run on a CPU, where they would take minutes; their activations grow in proportion to the tokens."""
+MAX_CPU_TOKENS = 512
+"""Longer prefills are not run on a CPU, where one takes seconds; their activations grow in proportion to the tokens."""
 GIB = 1 << 30
 
 
 def profile_kv_cache_bytes(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
-    """Runs the largest step and returns the bytes that the KV cache may take; 0 if nothing is left."""
+    """Runs the largest steps and returns the bytes that the KV cache may take; 0 if nothing is left."""
     profile = _profile_cpu if loaded.model.device.type == "cpu" else _profile_cuda
     available = profile(config, loaded, vocab_size)
     logger.info("memory for the KV cache: %.2f GiB", available / GIB)
@@ -29,27 +30,42 @@ def profile_kv_cache_bytes(config: EngineConfig, loaded: LoadedModel, vocab_size
 
 
 def _profile_cpu(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
-    step = largest_step(config, loaded.max_model_len, MAX_CPU_TOKENS)
-    before = resident_bytes()
-    reset_peak_resident_bytes()
-    _run(step, loaded, vocab_size)
-    tokens = min(config.max_num_batched_tokens, config.max_num_seqs * loaded.max_model_len)
-    activations = max(0, peak_resident_bytes() - before) * tokens // step.scheduler_output.total_num_scheduled_tokens
+    prefill, sampling = _largest_steps(config, loaded, MAX_CPU_TOKENS)
+    num_profiled = prefill.scheduler_output.total_num_scheduled_tokens
+    peaks = []
+    for step in (prefill, sampling):
+        before = resident_bytes()
+        reset_peak_resident_bytes()
+        _run(step, loaded, vocab_size)
+        peaks.append(max(0, peak_resident_bytes() - before - step.num_blocks * loaded.kv_block_bytes))
+    activations = max(peaks[0] * _max_step_tokens(config, loaded) // num_profiled, peaks[1])
     available = int(config.gpu_memory_utilization * available_host_memory()) - activations
     return max(0, min(available, MAX_CPU_KV_CACHE_BYTES))
 
 
 def _profile_cuda(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
     device = loaded.model.device
-    step = largest_step(config, loaded.max_model_len, config.max_num_batched_tokens)
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
-    _run(step, loaded, vocab_size)
-    peak = torch.cuda.max_memory_allocated(device) - step.num_blocks * loaded.kv_block_bytes
+    peak = 0
+    for step in _largest_steps(config, loaded, config.max_num_batched_tokens):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        _run(step, loaded, vocab_size)
+        peak = max(peak, torch.cuda.max_memory_allocated(device) - step.num_blocks * loaded.kv_block_bytes)
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     outside_torch = total - free - torch.cuda.memory_reserved(device)
     return max(0, int(config.gpu_memory_utilization * total) - peak - outside_torch)
+
+
+def _largest_steps(config: EngineConfig, loaded: LoadedModel, max_tokens: int) -> tuple[DummyStep, DummyStep]:
+    """The two ends of what a step can be: all of the token budget in prefills, and as many requests as may run sampling, with logprobs."""
+    prefill = prefill_step(min(_max_step_tokens(config, loaded), max_tokens), loaded.max_model_len, config.block_size)
+    params = SamplingParams(temperature=1.0, top_p=0.95, logprobs=config.max_logprobs)
+    return prefill, sampling_step(min(config.max_num_seqs, config.max_num_batched_tokens), config.block_size, params)
+
+
+def _max_step_tokens(config: EngineConfig, loaded: LoadedModel) -> int:
+    return min(config.max_num_batched_tokens, config.max_num_seqs * loaded.max_model_len)
 
 
 def _run(step: DummyStep, loaded: LoadedModel, vocab_size: int) -> None:
