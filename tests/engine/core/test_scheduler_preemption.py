@@ -23,18 +23,6 @@ def test_the_least_urgent_gives_way_even_when_it_is_scheduled_already(engine_of:
     assert engine.results["high"].token_ids == reference_output(A[6:14], eos_token_ids=[]).token_ids
 
 
-def test_a_block_that_a_withdrawn_request_was_to_fill_is_not_cached(engine_of: Callable[..., Any]) -> None:
-    engine = engine_of(5, max_num_batched_tokens=16, scheduling_policy="priority")
-    low = engine.add("low", A[:6], priority=5, eos_token_ids=[])
-    engine.step()
-    engine.add("high", A[6:14], priority=0, eos_token_ids=[])
-    engine.step()
-    assert engine.step().preempted_request_ids == ["low"]
-    first, second = low.sequence.block_hashes
-    assert engine.pool.get_cached(first) is not None
-    assert engine.pool.get_cached(second) is None
-
-
 def test_a_victim_before_the_cursor_makes_nobody_lose_a_turn(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(7, max_num_batched_tokens=32, scheduling_policy="priority")
     engine.add("a", A[:5], priority=9, eos_token_ids=[])
@@ -69,6 +57,20 @@ def test_nobody_is_admitted_in_a_step_that_preempts(engine_of: Callable[..., Any
     assert step.preempted_request_ids == ["b"]
     assert step.new_requests == []
     assert [request.request_id for request in engine.state.waiting] == ["b", "tiny"]
+
+
+def test_room_made_by_a_preemption_is_for_running_requests_first(engine_of: Callable[..., Any]) -> None:
+    engine = engine_of(6, max_num_batched_tokens=32, scheduling_policy="priority")
+    engine.add("low", A[:9], priority=5, eos_token_ids=[])
+    engine.step()
+    engine.add("high", A[9:17], priority=1, eos_token_ids=[])
+    engine.step()
+    engine.add("urgent", [3], priority=0)
+    step = engine.step()
+    assert step.preempted_request_ids == ["low"]
+    assert engine.pool.num_free_blocks == 2
+    assert step.num_scheduled_tokens == {"high": 1}
+    assert list(engine.step().num_scheduled_tokens) == ["high", "urgent"]
 
 
 def test_several_victims_of_one_step_come_back_in_their_order(engine_of: Callable[..., Any]) -> None:
