@@ -1,0 +1,74 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker_kernels import attention_plan, plan_paged_attention
+
+BuildCase = Callable[..., Any]
+
+MIXED_STEP = [(1, 0), (5, 0), (1, 30), (7, 20), (1, 31), (16, 16), (2, 1)]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    requests=st.lists(st.tuples(st.one_of(st.just(1), st.integers(1, 20)), st.integers(0, 60)), min_size=1, max_size=5),
+    heads=st.sampled_from([(1, 1), (4, 4), (6, 2), (5, 1), (9, 3)]),
+    head_dim=st.sampled_from([8, 16, 24]),
+    block_size=st.sampled_from([8, 16, 32]),
+    seed=st.integers(0, 1000),
+)
+def test_any_step_equals_the_reference(build_attention_case: BuildCase, requests: Sequence[tuple[int, int]], **shape: Any) -> None:
+    case = build_attention_case(requests, **shape)
+    torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_mixed_step_in_bfloat16_equals_the_reference_but_for_rounding(build_attention_case: BuildCase) -> None:
+    case = build_attention_case(MIXED_STEP, dtype=torch.bfloat16)
+    torch.testing.assert_close(case.run(), case.expected(), rtol=1.6e-2, atol=1e-2)
+
+
+def test_garbage_in_slots_of_no_request_reaches_no_row(build_attention_case: BuildCase) -> None:
+    assert build_attention_case(MIXED_STEP).run().isfinite().all()
+
+
+def test_a_nan_of_one_request_reaches_no_other(build_attention_case: BuildCase) -> None:
+    case = build_attention_case([(1, 40), (1, 3), (6, 10)])
+    clean = case.run()
+    case.kv_cache[case.block_table[0, 0]] = torch.nan
+    poisoned = case.run()
+    assert poisoned[0].isnan().all()
+    torch.testing.assert_close(poisoned[1:], clean[1:], rtol=0, atol=0)
+
+
+def test_a_long_chunk_after_a_prefix_attends_in_pieces(build_attention_case: BuildCase) -> None:
+    case = build_attention_case([(attention_plan.MAX_PIECE_ROWS + 30, 9), (40, 25)], heads=(1, 1), head_dim=8)
+    torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
+def test_decodes_of_very_different_lengths_are_not_padded_to_the_longest(build_attention_case: BuildCase) -> None:
+    lengths = [1500, 3, 100, 700, 1, 90]
+    case = build_attention_case([(1, length - 1) for length in lengths], heads=(2, 1), head_dim=8)
+    plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
+    slots_of_group = sorted(group.slots.numel() for group in plan.decode_groups)
+    assert slots_of_group == [400, 700, 1500]
+    torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_group_gathers_no_more_than_its_bound(build_attention_case: BuildCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = build_attention_case([(1, 49)] * 5, heads=(2, 1), head_dim=8)
+    monkeypatch.setitem(attention_plan.MAX_GROUP_BYTES, "cpu", 100 * 2 * 8 * 4)
+    plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
+    assert [group.num_rows for group in plan.decode_groups] == [2, 2, 1]
+    torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_may_be_a_view_into_a_wider_tensor(build_attention_case: BuildCase) -> None:
+    case = build_attention_case(MIXED_STEP)
+    expected = case.run()
+    wide = torch.cat((case.query, torch.randn(len(case.query), 4, 16)), dim=1)
+    case.query = wide[:, :6]
+    torch.testing.assert_close(case.run(), expected, rtol=0, atol=0)
