@@ -46,10 +46,20 @@ plausible: dict[str, st.SearchStrategy[Any]] = {
     "echo": st.booleans(),
     "logit_bias": st.dictionaries(st.integers(-2, 50000).map(str), st.floats(-150, 150), max_size=3),
 }
-bodies = st.fixed_dictionaries(
-    {"model": st.just("m") | json_values, "max_tokens": st.integers(0, 8), "messages": messages | json_values, "prompt": plausible["prompt"]},
-    optional={name: plausible.get(name, json_values) | json_values for name in NAMES if name not in ("messages", "prompt", "max_tokens")},
+valid_messages = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system", "developer"]), "content": texts}), min_size=1, max_size=3
 )
+base = st.fixed_dictionaries(
+    {"model": st.just("m"), "max_tokens": st.integers(1, 6), "messages": valid_messages, "prompt": plausible["prompt"].filter(bool), "stream": st.booleans()}
+)
+
+
+def fields_of(names: list[str]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({name: plausible.get(name, json_values) | json_values for name in names})
+
+
+changes = st.lists(st.sampled_from(NAMES), max_size=3, unique=True).flatmap(fields_of)
+bodies = st.builds(lambda valid, changed: {**valid, **changed}, base, changes)
 
 
 def sent(api: Any, path: str, body: object) -> int:

@@ -47,9 +47,9 @@ def _check_prompt(prompt: object) -> None:
 
 def _decode(body: bytes, request_type: type[RequestT], rules: FieldRules) -> RequestT:
     raw = drop_nulls(_parse(body))
-    honoured = request_type.__struct_fields__
+    honored = request_type.__struct_fields__
     for name, value in raw.items():
-        if name not in honoured:
+        if name not in honored:
             rules.check(name, value)
     try:
         request = msgspec.convert(raw, request_type, str_keys=True)

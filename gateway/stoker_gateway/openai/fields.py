@@ -1,4 +1,4 @@
-"""What becomes of each request field that is not honoured: ignored, or refused by name unless it asks for what happens anyway."""
+"""What becomes of each request field that is not honored: ignored, or refused by name unless it asks for what happens anyway."""
 
 from dataclasses import dataclass, field
 from typing import Any

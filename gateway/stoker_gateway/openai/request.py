@@ -1,4 +1,4 @@
-"""What the API takes: the fields of chat completions and completions that are honoured. None is "not given".
+"""What the API takes: the fields of chat completions and completions that are honored. None is "not given".
 
 Ranges that depend on the model or that the engine checks itself (temperature, penalties, stop, n …) are not repeated here.
 """

@@ -1,0 +1,41 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.messages import template_messages
+from stoker_gateway.openai.request import ChatMessage
+
+
+def convert(*messages: dict[str, Any]) -> list[dict[str, str]]:
+    return template_messages(msgspec.convert(list(messages), list[ChatMessage]))
+
+
+def test_text_parts_are_joined_by_newlines() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]
+    assert convert({"role": "user", "content": parts}) == [{"role": "user", "content": "a\nb"}]
+
+
+def test_names_and_reasoning_are_kept() -> None:
+    message = {"role": "assistant", "content": "a", "name": "n", "reasoning_content": "r", "refusal": None, "annotations": []}
+    assert convert(message) == [{"role": "assistant", "content": "a", "name": "n", "reasoning_content": "r", "thinking": "r"}]
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "narrator", "content": "x"}, "messages[0].role"),
+        ({"role": "function", "content": "x"}, "messages[0].role"),
+        ({"role": "user"}, "messages[0].content"),
+        ({"role": "system", "content": None}, "messages[0].content"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "messages[0].content[0].type"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
+        ({"role": "assistant", "content": "x", "tool_calls": [{"id": "c1"}]}, "messages[0].tool_calls"),
+        ({"role": "assistant", "content": "x", "function_call": {"name": "f"}}, "messages[0].function_call"),
+    ],
+)
+def test_what_a_template_could_not_show_is_refused_by_name(message: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        convert(message)
+    assert (caught.value.status, caught.value.param) == (400, param)
