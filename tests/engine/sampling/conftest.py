@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,27 +18,20 @@ Sample = Callable[..., SamplerOutput]
 
 @pytest.fixture
 def make_state() -> MakeState:
-    def make(
-        params: SamplingParams,
-        *,
-        prompt: Sequence[int] = (1, 2, 3),
-        output: Sequence[int] = (),
-        eos: Sequence[int] = (),
-        bad_words: Sequence[Sequence[int]] = (),
-        vocab_size: int = 100,
-        request_id: str = "request",
-    ) -> SamplingState:
+    def make(params: SamplingParams, **given: Any) -> SamplingState:
+        # given: prompt, output, eos, bad_words, vocab_size, request_id
+        prompt, output = given.get("prompt", (1, 2, 3)), given.get("output", ())
         request = NewRequestData(
-            request_id=request_id,
+            request_id=given.get("request_id", "request"),
             token_ids=[*prompt, *output],
             num_prompt_tokens=len(prompt),
             sampling_params=params,
-            eos_token_ids=list(eos),
-            bad_words_token_ids=[list(word) for word in bad_words],
+            eos_token_ids=list(given.get("eos", ())),
+            bad_words_token_ids=[list(word) for word in given.get("bad_words", ())],
             block_ids=[],
             num_computed_tokens=0,
         )
-        return new_sampling_state(request, vocab_size, engine_seed=0)
+        return new_sampling_state(request, given.get("vocab_size", 100), engine_seed=0)
 
     return make
 

@@ -177,8 +177,7 @@ def test_a_row_of_a_real_vocabulary_has_the_same_tokens_in_every_batch(make_stat
 def test_a_row_of_bad_logits_fails_alone(make_state, sample, poison: float) -> None:
     logits = torch.randn(4, VOCAB, generator=torch.Generator().manual_seed(6))
     states = [
-        make_state(SamplingParams(temperature=t, seed=3, top_p=p, logprobs=2), vocab_size=VOCAB)
-        for t, p in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.9), (0.0, 1.0))
+        make_state(SamplingParams(temperature=t, seed=3, top_p=p, logprobs=2), vocab_size=VOCAB) for t, p in ((0.0, 1.0), (1.0, 1.0), (1.0, 0.9), (0.0, 1.0))
     ]
     clean = sample(logits, states)
     for bad in range(4):
