@@ -143,3 +143,8 @@ def test_a_role_that_no_one_knows_is_refused(api: Any) -> None:
 def test_a_tool_message_that_answers_no_call_is_refused(api: Any) -> None:
     response = api.post(CHAT, {"messages": [*MESSAGES, {"role": "tool", "tool_call_id": "c1", "content": "1"}]})
     assert response.status_code == 400 and error_of(response)["param"] == "messages[1].tool_call_id"
+
+
+def test_a_body_of_megabytes_is_read_whole(api: Any) -> None:
+    response = api.post("/v1/completions", {"prompt": "x " * (1 << 21)})
+    assert response.status_code == 400 and error_of(response)["code"] == "context_length_exceeded"
