@@ -9,7 +9,6 @@ import yaml
 
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.version import __version__
-from stoker_gateway.api.metric_table import METRICS, MetricSpec
 from stoker_gateway.api.metrics import Metrics
 from stoker_operator import names
 from stoker_operator.crd import crd_yaml
@@ -39,16 +38,6 @@ def test_a_component_has_one_name_in_its_program_and_module(component: str, modu
     (script,) = entry_points(group="console_scripts", name=f"stoker-{component}")
     assert script.value == f"{module}.__main__:main"
     assert find_spec(module) is not None
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_metric_has_a_line_in_the_gateway_readme(metric: MetricSpec) -> None:
-    assert f"`stoker_{metric.name}" in (ROOT / "gateway" / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_metric_of_time_names_its_unit(metric: MetricSpec) -> None:
-    assert ("time" in metric.name or "latency" in metric.name) == metric.name.endswith("_seconds")
 
 
 def test_every_metric_of_ours_has_our_prefix() -> None:
