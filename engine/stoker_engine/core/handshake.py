@@ -1,8 +1,7 @@
 """The engine's end of the handshake link: HELLO, phases, READY and heartbeats, from a thread that starts before the model loads.
 
 The link stays open for life. On each connection the engine says HELLO; the api's INIT names the api's incarnation, and a changed one means a new
-client. A socket monitor tells of a lost client within milliseconds. The thread also keeps the start-up deadline: it can end a process whose main
-thread hangs.
+client. A socket monitor tells of a lost client within milliseconds.
 """
 
 import logging
@@ -11,7 +10,6 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -210,15 +208,3 @@ class HandshakeLink:
                 dealer.send(encode(message), zmq.NOBLOCK)
             except zmq.Again:
                 return
-
-
-class StartupDeadline:
-    """Ends the process with code 3 if start-up takes longer than it may, even where the main thread hangs in native code."""
-
-    def __init__(self, seconds: float, on_expiry: Callable[[], None]) -> None:
-        self._timer = threading.Timer(seconds, on_expiry)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def met(self) -> None:
-        self._timer.cancel()

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from stoker_engine.config import EngineConfig, seconds
 from stoker_engine.core.engine_core_proc import EngineCoreProc
 from stoker_engine.core.engine_link import EngineLink
-from stoker_engine.core.handshake import StartupDeadline
 from stoker_engine.core.input_thread import Wakeup
 from stoker_engine.core.shutdown import Shutdown, ShutdownMode
+from stoker_engine.core.watchdog import HangWatch, StartupDeadline
 from stoker_engine.errors import ConfigError, ModelLoadError
 from stoker_engine.executor.base import Executor
 from stoker_engine.exit_codes import ExitCode
@@ -62,7 +62,9 @@ class EngineProcess:
             # What start-up made lives as long as the engine: keep the collector from walking it in every full collection.
             gc.collect()
             gc.freeze()
+            watch = HangWatch(self._link.pulse, seconds(self._config.lifecycle.engine_hang_timeout), self._hung)
             core.run_busy_loop()
+            watch.stop()
         finally:
             deadline.met()
             executor.shutdown()
@@ -85,14 +87,20 @@ class EngineProcess:
             logger.info("%s %s", reason, last_error)
         else:
             sys.stderr.write(f"stoker-engine: {last_error}\n")
+            sys.stderr.flush()
         return code
 
     def _startup_timed_out(self) -> None:
         """On the deadline's own thread: the main thread may hang in native code."""
         limit = self._config.lifecycle.startup_timeout
         self._end(ExitCode.STARTUP_TIMEOUT, "StartupTimeout", f"not ready after {limit} (startupTimeout): still in phase {self._phase().value}")
-        sys.stderr.flush()
         os._exit(ExitCode.STARTUP_TIMEOUT)
+
+    def _hung(self, step_age: float) -> None:
+        """On the watchdog's thread."""
+        limit = self._config.lifecycle.engine_hang_timeout
+        self._end(ExitCode.ENGINE_DEAD, "EngineHung", f"a step has been running for {step_age:.0f} s, longer than {limit} (engineHangTimeout)")
+        os._exit(ExitCode.ENGINE_DEAD)
 
     def _phase(self) -> EnginePhase:
         return self._link.handshake.phase if self._link is not None else EnginePhase.STARTING

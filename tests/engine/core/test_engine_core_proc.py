@@ -358,3 +358,23 @@ async def test_heartbeats_go_on_during_a_long_step(socket_dir: str, client: Asyn
         await client.add_request(request("a"))
         await wait_until(lambda: client.status.heartbeat is not None and client.status.heartbeat.step_age > 1.0, 10.0)
         assert client.status.silence < 2.0
+
+
+async def test_a_step_that_hangs_ends_the_engine_with_code_70(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(config(socket_dir, engine_hang_timeout="500ms"), Script(hang_at_step=2)) as engine:
+        await wait_until(lambda: client.is_ready)
+        await client.add_request(request("a"))
+        with pytest.raises(EngineDeadError):
+            while True:
+                await client.get_output()
+        assert await exit_code(engine) == ExitCode.ENGINE_DEAD
+    assert termination(socket_dir)["reason"] == "EngineHung"
+
+
+@pytest.mark.case("C068")
+async def test_an_engine_that_works_slowly_is_left_alone(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(config(socket_dir, engine_hang_timeout="2s"), Script(default_reply=[6], step_seconds=0.3)):
+        await wait_until(lambda: client.is_ready)
+        await client.add_request(request("a", max_tokens=10))
+        outputs = await outputs_until_finished(client, "a")
+        assert outputs["a"][-1].finish_reason is FinishReason.LENGTH
