@@ -149,7 +149,9 @@ def api_config(socket_dir: str, **settings: Any) -> ApiConfig:
 
 
 def _spawn(config: ApiConfig, **kwargs: Any) -> subprocess.Popen[Any]:
-    return subprocess.Popen([sys.executable, "-m", "stoker_gateway.api", *to_args(config)], **kwargs)
+    return subprocess.Popen(
+        [sys.executable, "-m", "stoker_gateway.api", *to_args(config)], pass_fds=[config.supervisor_fd] if config.supervisor_fd else [], **kwargs
+    )
 
 
 def _close(api: Api) -> None:

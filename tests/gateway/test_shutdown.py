@@ -1,3 +1,4 @@
+import os
 import signal
 import socket
 import subprocess
@@ -116,9 +117,22 @@ def test_a_model_that_does_not_exist_is_a_bad_configuration(spawn_api: Any, sock
     assert process.returncode == 2 and "/no/such.gguf" in stderr and "Traceback" not in stderr
 
 
-def test_a_sigterm_while_the_api_starts_ends_it(spawn_api: Any, socket_dir: str) -> None:
+@pytest.mark.parametrize("delay", [0.0, 0.5])
+def test_a_sigterm_while_the_api_starts_ends_it_at_once(spawn_api: Any, socket_dir: str, wait_for: Wait, delay: float) -> None:
     process = spawn_api(socket_dir)
-    while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"stoker-api"):
-        time.sleep(0.01)
+    wait_for(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"stoker-api"), "the process has its name")
+    time.sleep(0.05 + delay)  # somewhere in its imports, the tokenizer's load or its first moments of service
     process.terminate()
-    assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+    assert Path(socket_dir, "termination.json").exists()
+
+
+def test_the_end_of_the_supervisor_aborts_what_runs(start_api: Any) -> None:
+    read_fd, write_fd = os.pipe()
+    api = start_api(Script(step_seconds=0.02), supervisor_fd=read_fd)
+    os.close(read_fd)
+    with open_stream(api, 5000) as lines:
+        os.close(write_fd)
+        data = [line for line in lines if line]
+    assert '"finish_reason":"abort"' in data[-2]
+    assert api.process.wait(timeout=30) == 0

@@ -1,5 +1,6 @@
 """create_app: routes, middleware and how errors are answered."""
 
+import logging
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
@@ -20,6 +21,8 @@ from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.request_id import RequestIdMiddleware
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.errors import ApiError, internal_error, method_not_allowed, route_not_found
+
+logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[ApiState, Request], Awaitable[Response]]
 
@@ -70,6 +73,7 @@ def _bind(endpoint: Endpoint, state: ApiState) -> Callable[[Request], Awaitable[
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnectedError):
+        logger.info("%s: the client disconnected; aborted", request.state.request_id)
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     return error_response(_translate(request, error))
 

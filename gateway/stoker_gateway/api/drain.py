@@ -73,9 +73,15 @@ class Drain:
         """One signal more: the first drains, the second aborts, the third is for the caller to act on."""
         self.stage = StopStage(min(self.stage + 1, StopStage.KILLED))
         self._requested.set()
-        if self.stage >= StopStage.ABORTING:
+        if self.stage is not StopStage.DRAINING:
             self._abort_requested.set()
         return self.stage
+
+    def request_abort(self) -> None:
+        """Aborts, also without a drain before."""
+        self.stage = max(self.stage, StopStage.ABORTING)
+        self._requested.set()
+        self._abort_requested.set()
 
     async def run(self, abort_all: Callable[[], Awaitable[None]]) -> DrainReport:
         """Waits for `request_stop`, then until no request is left. `abort_all` is called at the deadline or at the second request to stop."""

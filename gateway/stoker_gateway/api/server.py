@@ -1,9 +1,8 @@
 """The life of the api process: sockets, tokenizer, engine client, HTTP, and its end, told in one JSON line."""
 
 import asyncio
+import gc
 import logging
-import os
-import signal
 import socket
 import sys
 from contextlib import closing
@@ -20,10 +19,11 @@ from stoker_engine.termination import TerminationMessage, write_termination_mess
 from stoker_engine.tokenizer import load_tokenizer
 from stoker_gateway.api.app import create_app
 from stoker_gateway.api.config import ApiConfig
-from stoker_gateway.api.drain import Drain, DrainReport, StopStage
+from stoker_gateway.api.drain import Drain, DrainReport
 from stoker_gateway.api.http_server import listen, make_server
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.state import ApiState, make_state, served_names
+from stoker_gateway.api.stop_requests import watch_stop_requests
 
 logger = logging.getLogger(__name__)
 
@@ -34,26 +34,25 @@ def run(config: ApiConfig) -> ExitCode:
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             message = runner.run(_serve(config, listener))
     except EngineError as error:
-        sys.stderr.write(f"stoker-api: {error}\n")
         code, reason = _describe_failure(error)
-        write_termination_message(config.termination_message_path, TerminationMessage(reason=reason, phase="starting", last_error=str(error)))
-        return code
+        return _fail(config, code, reason, str(error))
+    except Exception as error:
+        logger.critical("the api failed", exc_info=error)
+        return _fail(config, ExitCode.FAILED, "Failed", f"{type(error).__name__}: {error}")
     write_termination_message(config.termination_message_path, message)
     return ExitCode.OK
 
 
 async def _serve(config: ApiConfig, listener: socket.socket) -> TerminationMessage:
     drain = Drain(seconds(config.lifecycle.drain_timeout))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _on_signal, config, drain)
+    watch_stop_requests(config, drain)
     tokenizer = await asyncio.to_thread(lambda: load_tokenizer(resolve_model(config.model.uri)))
     metrics = Metrics(served_names(config.model)[0])
     engine = AsyncLLM(ClientConfig(socket_dir=config.socket_dir), tokenizer, [metrics])
     await engine.start()
     try:
         state = make_state(config, engine, tokenizer, metrics, drain)
-        report = await _serve_until_drained(state, listener)
-        return _message(state, report)
+        return _message(state, await _serve_until_drained(state, listener))
     finally:
         await engine.shutdown()
 
@@ -62,20 +61,14 @@ async def _serve_until_drained(state: ApiState, listener: socket.socket) -> Drai
     server = make_server(create_app(state))
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", ", ".join(state.model_names), host, port)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    report = await state.drain.run(state.engine.abort_all)
-    server.should_exit = True
-    await serving
+    # What start-up made lives as long as the api: keep the collector from walking it in every full collection.
+    gc.collect()
+    gc.freeze()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve(sockets=[listener]))
+        report = await state.drain.run(state.engine.abort_all)
+        server.should_exit = True
     return report
-
-
-def _on_signal(config: ApiConfig, drain: Drain) -> None:
-    stage = drain.request_stop()
-    logger.info("told to stop: %s, %d in flight", stage.name.lower(), drain.num_in_flight)
-    if stage is StopStage.KILLED:
-        message = TerminationMessage(reason="Killed", phase="draining", in_flight_at_start=drain.num_in_flight, aborted=drain.num_in_flight)
-        write_termination_message(config.termination_message_path, message)
-        os._exit(ExitCode.FAILED)
 
 
 def _message(state: ApiState, report: DrainReport) -> TerminationMessage:
@@ -89,6 +82,12 @@ def _message(state: ApiState, report: DrainReport) -> TerminationMessage:
         aborted=report.aborted,
         seconds=round(report.seconds, 3),
     )
+
+
+def _fail(config: ApiConfig, code: ExitCode, reason: str, last_error: str) -> ExitCode:
+    sys.stderr.write(f"stoker-api: {last_error}\n")
+    write_termination_message(config.termination_message_path, TerminationMessage(reason=reason, phase="starting", last_error=last_error))
+    return code
 
 
 def _describe_failure(error: EngineError) -> tuple[ExitCode, str]:

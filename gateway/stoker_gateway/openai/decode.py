@@ -7,7 +7,7 @@ import msgspec
 
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.fields import CHAT_RULES, COMPLETION_RULES, FieldRules, drop_nulls
-from stoker_gateway.openai.request import MAX_PROMPTS, ChatCompletionRequest, CompletionRequest, GenerationRequest
+from stoker_gateway.openai.request import MAX_CHOICES, ChatCompletionRequest, CompletionRequest, GenerationRequest
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)
 
@@ -31,18 +31,18 @@ def decode_completion_request(body: bytes) -> CompletionRequest:
     request = _decode(body, CompletionRequest, COMPLETION_RULES)
     if request.max_tokens == 0 and not request.echo:
         raise ApiError("max_tokens must be at least 1, or 0 together with echo.", param="max_tokens")
-    _check_prompt(request.prompt)
+    _check_prompts(request.prompt, request.n or 1)
     return request
 
 
-def _check_prompt(prompt: object) -> None:
+def _check_prompts(prompt: object, n: int) -> None:
     if not isinstance(prompt, list):
         return
     kinds = {type(element) for element in prompt}
     if len(kinds) > 1:
         raise ApiError("prompt must be a string, a list of strings, a list of token ids or a list of lists of token ids, not a mixture.", param="prompt")
-    if kinds != {int} and len(prompt) > MAX_PROMPTS:
-        raise ApiError(f"prompt has {len(prompt)} prompts; at most {MAX_PROMPTS} are allowed.", param="prompt")
+    if kinds != {int} and len(prompt) * n > MAX_CHOICES:
+        raise ApiError(f"prompt has {len(prompt)} prompts and n is {n}; a request has at most {MAX_CHOICES} choices.", param="prompt")
 
 
 def _decode(body: bytes, request_type: type[RequestT], rules: FieldRules) -> RequestT:

@@ -13,7 +13,8 @@ TokenCount = Annotated[int, Meta(ge=0, lt=2**31)]
 PositiveTokenCount = Annotated[int, Meta(ge=1, lt=2**31)]
 LogprobCount = Annotated[int, Meta(ge=-1, lt=2**31)]
 MAX_TOP_LOGPROBS = 20
-MAX_PROMPTS = 2048
+MAX_CHOICES = 2048
+"""Prompts × n of one request."""
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
