@@ -38,7 +38,7 @@ def marked_cases(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     return [ast.literal_eval(argument) for call in calls for argument in call.args]
 
 
-def tests_by_case() -> tuple[set[str], dict[str, set[str]]]:
+def read_tests() -> tuple[set[str], dict[str, set[str]]]:
     names, by_case = set(), defaultdict(set)
     for path in TESTS.rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -50,7 +50,7 @@ def tests_by_case() -> tuple[set[str], dict[str, set[str]]]:
 
 
 ROWS = read_rows()
-TEST_NAMES, TESTS_BY_CASE = tests_by_case()
+TEST_NAMES, TESTS_BY_CASE = read_tests()
 
 
 def test_every_case_fault_and_property_has_exactly_one_row() -> None:
