@@ -113,7 +113,7 @@ def test_random_rows_stay_in_the_support_that_the_rules_leave(make_state, sample
         assert all(token in support for token, support in zip(token_ids, supports, strict=True))
 
 
-@pytest.mark.parametrize("vocab_size", [5, 64, 300, 1000])
+@pytest.mark.parametrize("vocab_size", [5, 64, 300, 1000, 5000])
 def test_truncation_keeps_exactly_what_the_rules_keep(make_state, vocab_size: int) -> None:
     rng = random.Random(vocab_size)
     params = [
