@@ -1,5 +1,7 @@
 """A client that goes away ends its request in the engine."""
 
+import contextlib
+import random
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -81,3 +83,29 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_read(start_api: Any) ->
 
     response = api.client.post("/v1/completions", content=endless(), headers={"Content-Type": "application/json"})
     assert response.status_code == 413
+
+
+def test_disconnects_at_random_moments_leave_nothing_behind(slow: Any, wait_for: Wait) -> None:
+    moments = random.Random(7)
+    for _ in range(40):
+        path, body = moments.choice([CHAT, COMPLETION])
+        with send(slow, path, {**body, "stream": moments.random() < 0.7, "n": moments.randint(1, 3), "seed": 1}) as connection:
+            connection.settimeout(moments.random() * 0.05)
+            with contextlib.suppress(TimeoutError):
+                connection.recv(moments.randint(1, 4096))
+    wait_for(lambda: slow.metric("stoker_num_requests_running") == 0, "all are gone")
+    assert slow.metric("stoker_num_requests_waiting") == slow.metric("stoker_kv_cache_usage_ratio") == 0
+    assert slow.complete("x", max_tokens=2)["usage"]["completion_tokens"] == 2
+
+
+def test_each_finished_request_is_counted_once(slow: Any, wait_for: Wait) -> None:
+    def counted() -> float:
+        page = slow.client.get("/metrics").text
+        return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith("stoker_request_success_total{"))
+
+    before = counted()
+    for max_tokens in (1, 2, 3):
+        slow.complete(["a", "b"], max_tokens=max_tokens)
+    wait_for(lambda: counted() == before + 6, "six more are counted")
+    by_source = [slow.metric(f'stoker_prompt_tokens_by_source_total{{model_name="m",source="{source}"}}') for source in ("local_compute", "local_cache_hit")]
+    assert sum(by_source) == slow.metric("stoker_prompt_tokens_total")

@@ -99,3 +99,11 @@ def test_a_request_that_fails_in_the_engine_fails_alone(start_api: Any) -> None:
     response = api.post("/v1/completions", {"prompt": [77]})
     assert response.status_code == 500 and response.json()["error"]["type"] == "server_error"
     assert api.complete([78], max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+def test_probes_are_answered_while_the_engine_is_busy_with_a_long_step(start_api: Any, wait_for: Wait) -> None:
+    api = start_api(Script(step_seconds=1.5))
+    body = {"model": "m", "messages": MESSAGES, "stream": True, "max_tokens": 2}
+    with httpx.stream("POST", f"{api.url}/v1/chat/completions", json=body, timeout=30) as response:
+        assert [api.status(path) for path in ("/livez", "/readyz", "/health", "/metrics")] == [200] * 4
+        assert response.read().endswith(b"data: [DONE]\n\n")
