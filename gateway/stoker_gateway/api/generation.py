@@ -1,7 +1,6 @@
 """What chat completions and completions share: options of the engine request, and running it under the client's eyes."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
@@ -17,7 +16,6 @@ from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.event_stream import EventStream
 from stoker_gateway.openai.request import GenerationRequest
 
-logger = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 SYSTEM_FINGERPRINT = f"stoker-{__version__}"
