@@ -5,6 +5,7 @@ with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[1, 2, 
     engine.process.kill()
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -141,12 +142,28 @@ class ScriptedExecutor:
         return LogprobsLists(token_ids=rows, logprobs=[values] * len(rows), ranks=[1] * len(rows))
 
 
-class FakeEngineCore:
-    """A child process that runs the engine with a script, on the sockets that `config` names; ends with the `with` block."""
+class SupervisorPipe:
+    """A pipe for `--supervisor-fd`: a child that inherits `read_end` ends when this process does, or at `close`."""
 
-    def __init__(self, config: EngineConfig, script: Script, *, pass_fds: tuple[int, ...] = ()) -> None:
-        command = [sys.executable, "-m", "stoker_engine.testing", msgspec.json.encode(script).decode(), *to_args(config)]
-        self.process = subprocess.Popen(command, pass_fds=pass_fds)
+    def __init__(self) -> None:
+        self.read_end, self._write_end = os.pipe()
+        self._is_open = True
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            os.close(self.read_end)
+            os.close(self._write_end)
+
+
+class FakeEngineCore:
+    """A child process that runs the engine with a script, on the sockets that `config` names; ends with the `with` block, or with this process."""
+
+    def __init__(self, config: EngineConfig, script: Script) -> None:
+        self._supervisor = SupervisorPipe()
+        supervised = msgspec.structs.replace(config, supervisor_fd=self._supervisor.read_end)
+        command = [sys.executable, "-m", "stoker_engine.testing", msgspec.json.encode(script).decode(), *to_args(supervised)]
+        self.process = subprocess.Popen(command, pass_fds=(self._supervisor.read_end,))
 
     def __enter__(self) -> "FakeEngineCore":
         return self
@@ -154,6 +171,11 @@ class FakeEngineCore:
     def __exit__(self, *_exc: object) -> None:
         self.process.kill()
         self.process.wait()
+        self._supervisor.close()
+
+    def abandon(self) -> None:
+        """What the engine sees when the process that started it ends."""
+        self._supervisor.close()
 
 
 def fake_engine_config(socket_dir: str) -> EngineConfig:

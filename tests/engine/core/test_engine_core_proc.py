@@ -1,6 +1,5 @@
 import asyncio
 import json
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -228,13 +227,9 @@ async def test_sigterm_with_no_api_ends_the_engine_at_once(socket_dir: str, wait
 
 
 async def test_the_end_of_the_supervisor_ends_the_engine(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
-    read_end, write_end = os.pipe()
-    os.set_inheritable(read_end, True)
-    supervised = msgspec.structs.replace(fake_engine_config(socket_dir), supervisor_fd=read_end)
-    with FakeEngineCore(supervised, Script(), pass_fds=(read_end,)) as engine:
-        os.close(read_end)
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()) as engine:
         await wait_until(lambda: client.is_ready)
-        os.close(write_end)
+        engine.abandon()
         assert await exit_code(engine) == ExitCode.OK
 
 
