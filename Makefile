@@ -36,7 +36,7 @@ test: $(STAMP) ## Every test that needs no cluster and no GPU; at most 10 minute
 	$(BIN)/pytest $(ARGS)
 
 stress: $(STAMP) ## The large counts and soaks; by hand
-	$(BIN)/pytest -m stress $(ARGS)
+	$(BIN)/pytest -m stress -o faulthandler_timeout=0 $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, generated files up to date, shape limits
 	$(BIN)/ruff check
