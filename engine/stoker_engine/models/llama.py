@@ -94,14 +94,14 @@ def _layer_parameters(shape: ModelShape, prefix: str) -> dict[str, Parameter]:
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     parameters = {name: Parameter(name, (hidden,)) for name in (prefix + "input_layernorm.weight", prefix + "post_attention_layernorm.weight")}
     qkv = {"q_proj": query, "k_proj": key_value, "v_proj": key_value}
-    parameters |= _merged(attention, "qkv", qkv, hidden, shape.has_qkv_bias)
-    parameters |= _merged(attention, "o", {"o_proj": hidden}, query, shape.has_output_bias)
-    parameters |= _merged(mlp, "gate_up", {"gate_proj": shape.intermediate_size, "up_proj": shape.intermediate_size}, hidden, shape.has_mlp_bias)
-    parameters |= _merged(mlp, "down", {"down_proj": hidden}, shape.intermediate_size, shape.has_mlp_bias)
+    parameters |= _merged(attention, "qkv", qkv, hidden, has_bias=shape.has_qkv_bias)
+    parameters |= _merged(attention, "o", {"o_proj": hidden}, query, has_bias=shape.has_output_bias)
+    parameters |= _merged(mlp, "gate_up", {"gate_proj": shape.intermediate_size, "up_proj": shape.intermediate_size}, hidden, has_bias=shape.has_mlp_bias)
+    parameters |= _merged(mlp, "down", {"down_proj": hidden}, shape.intermediate_size, has_bias=shape.has_mlp_bias)
     return parameters
 
 
-def _merged(prefix: str, target: str, parts: dict[str, int], num_inputs: int, has_bias: bool) -> dict[str, Parameter]:  # noqa: FBT001
+def _merged(prefix: str, target: str, parts: dict[str, int], num_inputs: int, *, has_bias: bool) -> dict[str, Parameter]:
     """The parameters of projections that share one matrix: the rows of each, in order."""
     parameters, first_row = {}, 0
     for name, num_rows in parts.items():
