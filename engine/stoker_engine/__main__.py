@@ -1,5 +1,6 @@
 """`stoker-engine`: flags → EngineConfig → EngineCoreProc until it ends."""
 
+import os
 import sys
 
 from setproctitle import setproctitle
@@ -9,6 +10,10 @@ from stoker_engine.core.run import EngineProcess
 from stoker_engine.executor.base import Executor
 from stoker_engine.log import configure_logging
 from stoker_engine.settings import run_or_exit
+
+OPENMP_SPIN_COUNT = "2000"
+"""How long an idle OpenMP thread spins, in turns of its loop. The library's default keeps a core busy for milliseconds after each op: with a
+neighbour on a 2-core machine a decode step took 90 ms instead of 44; with 1,000 to 20,000 turns it takes 25 to 29 ms alone, as by default."""
 
 
 def make_executor(config: EngineConfig) -> Executor:
@@ -21,6 +26,7 @@ def main() -> None:
     config = run_or_exit(EngineConfig, program="stoker-engine")
     setproctitle("stoker-engine")
     configure_logging(config.log_level)
+    os.environ.setdefault("GOMP_SPINCOUNT", OPENMP_SPIN_COUNT)  # read when torch is loaded
     sys.exit(EngineProcess(config, make_executor).run())
 
 

