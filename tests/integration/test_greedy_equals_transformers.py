@@ -7,6 +7,9 @@ from typing import Any
 import openai
 import pytest
 
+from stoker_engine.sampling_params import SamplingParams
+
+NUM_REFERENCE_TOKENS = 64
 NEAR_TIE = 1e-3
 """Where transformers' two best logits are closer than this, float32 rounding may decide."""
 
@@ -25,9 +28,8 @@ def assert_equal_but_for_near_ties(answers: Sequence[list[int]], references: Seq
     assert near_ties <= 1
 
 
-@pytest.mark.parametrize("block_size", [16, 32])
-async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], block_size: int) -> None:
-    async with start_engine(block_size=block_size, enable_prefix_caching=False) as engine:
+async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: list[Any]) -> None:
+    async with start_engine(enable_prefix_caching=False) as engine:
         answers = [await engine.greedy(prompt) for prompt in prompts]
     assert_equal_but_for_near_ties(answers, references)
 
@@ -49,18 +51,14 @@ async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngin
 async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
     start_engine: StartEngine, prompts: list[list[int]], references: list[Any]
 ) -> None:
-    from stoker_engine.sampling_params import SamplingParams
-
     async with start_engine() as engine:
         await asyncio.gather(*map(engine.greedy, prompts))
         before = await engine.stats()
-        answers = []
-        for prompt, reference in zip(prompts, references, strict=True):
-            output = await engine.generate(prompt, SamplingParams(temperature=0, max_tokens=len(reference.token_ids), ignore_eos=True))
-            assert output.num_cached_tokens == (len(prompt) - 1) // 16 * 16
-            answers.append(output.outputs[0].token_ids)
+        params = SamplingParams(temperature=0, max_tokens=NUM_REFERENCE_TOKENS, ignore_eos=True)
+        outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts))
         after = await engine.stats()
-    assert_equal_but_for_near_ties(answers, references)
+    assert_equal_but_for_near_ties([output.outputs[0].token_ids for output in outputs], references)
+    assert [output.num_cached_tokens for output in outputs] == [(len(prompt) - 1) // 16 * 16 for prompt in prompts]
     assert after["prefix_cache_hits"] - before["prefix_cache_hits"] == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
 
 

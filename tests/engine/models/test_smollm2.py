@@ -22,33 +22,15 @@ def load(path: Path, dtype: str) -> LoadedModel:
     return load_model(path, config, torch.device("cpu"), lambda _: None)
 
 
-def load_reference(path: Path, dtype: torch.dtype) -> Any:
-    from transformers import AutoModelForCausalLM, GgufConfig
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype, quantization_config=GgufConfig(dequantize=True)).eval()
-
-
-@pytest.fixture(scope="module")
-def reference(smollm2_path: Path) -> Any:
-    return load_reference(smollm2_path, torch.float32)
-
-
-@pytest.fixture(scope="module")
-def bfloat16_reference(smollm2_path: Path) -> Any:
-    return load_reference(smollm2_path, torch.bfloat16)
-
-
 @pytest.fixture(scope="module")
 def token_ids(smollm2_tokenizer: Tokenizer) -> list[int]:
     return smollm2_tokenizer.encode(TEXT * 3)
 
 
 @pytest.fixture(scope="module")
-def exact(reference: Any, token_ids: list[int]) -> torch.Tensor:
+def exact(smollm2_reference: Any, token_ids: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        logits: torch.Tensor = reference(torch.tensor([token_ids])).logits[0]
+        logits: torch.Tensor = smollm2_reference(torch.tensor([token_ids])).logits[0]
     return logits
 
 
@@ -59,7 +41,7 @@ def test_float32_logits_equal_transformers(smollm2_path: Path, token_ids: list[i
 
 
 def test_bfloat16_under_teacher_forcing_is_as_close_to_float32_as_transformers_own(
-    smollm2_path: Path, smollm2_tokenizer: Tokenizer, reference: Any, bfloat16_reference: Any, logits_of: Callable[..., torch.Tensor]
+    smollm2_path: Path, smollm2_tokenizer: Tokenizer, smollm2_reference: Any, smollm2_bfloat16_reference: Any, logits_of: Callable[..., torch.Tensor]
 ) -> None:
     """4,096 positions of prose and code: agreement of the next token's choice, and mean error of the logits."""
     text = (REPOSITORY / "LICENSE").read_text(encoding="utf-8") + inspect.getsource(textwrap)
@@ -70,8 +52,8 @@ def test_bfloat16_under_teacher_forcing_is_as_close_to_float32_as_transformers_o
         sequence = token_ids[start : start + SEQUENCE]
         assert len(sequence) == SEQUENCE
         with torch.inference_mode():
-            exact = reference(torch.tensor([sequence])).logits[0]
-            theirs = bfloat16_reference(torch.tensor([sequence])).logits[0].float()
+            exact = smollm2_reference(torch.tensor([sequence])).logits[0]
+            theirs = smollm2_bfloat16_reference(torch.tensor([sequence])).logits[0].float()
         ours = logits_of(loaded, sequence)
         for index, logits in enumerate((ours, theirs)):
             agree[index] += (logits.argmax(-1) == exact.argmax(-1)).sum()
