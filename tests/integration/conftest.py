@@ -200,3 +200,8 @@ def start_replica(socket_dir: str) -> Callable[..., Any]:
         return run_replica(engine_config(socket_dir, **settings))
 
     return start
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    return _free_port
