@@ -41,14 +41,13 @@ class Truncation:
 class Candidates:
     """A superset of each row's survivors, by ascending token id; the columns past a row's own have logit −inf and weight 0.
 
-    logits: float32, token_ids: int64, weights: float64, exp(logit − the row's largest), [rows, columns]. max_logits: float32 [rows].
+    logits: float32, the row's largest 0; token_ids: int64; weights: float64, exp(logit); [rows, columns].
     total_weights: float64 [rows], over the whole vocabulary; meaningless in rows that cut first.
     """
 
     logits: Tensor
     token_ids: Tensor
     weights: Tensor
-    max_logits: Tensor
     total_weights: Tensor
 
 
@@ -61,12 +60,12 @@ class _Found:
     logits: Tensor
 
 
-def find_candidates(logits: Tensor, max_logits: Tensor, truncation: Truncation) -> Candidates:
-    """logits: float32 [rows, vocabulary], divided by temperature, with the largest of each row, max_logits: [rows], finite."""
+def find_candidates(logits: Tensor, truncation: Truncation) -> Candidates:
+    """logits: float32 [rows, vocabulary], divided by temperature, the largest of each row exactly 0: it is always among the candidates."""
     total_weights = torch.ones_like(truncation.top_p) if truncation.all_cut_first else _total_weights(logits)
-    found = _at_least(logits, _lower_bounds(logits, max_logits, total_weights, truncation))
+    found = _at_least(logits, _lower_bounds(logits, total_weights, truncation))
     if not truncation.all_cut_first:
-        found = _drop_below_nucleus(found, max_logits, truncation.top_p * total_weights, truncation.cuts_first)
+        found = _drop_below_nucleus(found, truncation.top_p * total_weights, truncation.cuts_first)
     counts = torch.bincount(found.rows, minlength=len(logits))
     places = torch.arange(len(found.rows), device=logits.device) - (counts.cumsum(0) - counts)[found.rows]
     shape = (len(logits), int(counts.max()))
@@ -74,7 +73,7 @@ def find_candidates(logits: Tensor, max_logits: Tensor, truncation: Truncation) 
     token_ids[found.rows, places] = found.token_ids
     values = torch.full(shape, -torch.inf, device=logits.device)
     values[found.rows, places] = found.logits
-    return Candidates(values, token_ids, _weights(values, max_logits), max_logits, total_weights)
+    return Candidates(values, token_ids, values.double().exp(), total_weights)
 
 
 def survivors(candidates: Candidates, truncation: Truncation) -> Tensor:
@@ -84,8 +83,8 @@ def survivors(candidates: Candidates, truncation: Truncation) -> Tensor:
     """
     descending = sort_descending(candidates.logits)
     kth = descending.gather(1, truncation.top_k.clamp(max=descending.shape[1])[:, None] - 1)
-    kept = (descending >= kth) & (descending >= _min_p_bounds(candidates.max_logits, truncation)[:, None]) & (descending > -torch.inf)
-    weights = _weights(descending, candidates.max_logits).masked_fill_(~kept, 0.0)
+    kept = (descending >= kth) & (descending >= truncation.min_p.log()[:, None]) & (descending > -torch.inf)
+    weights = descending.double().exp().masked_fill_(~kept, 0.0)
     cumulative = weights.cumsum(dim=1)
     totals = torch.where(truncation.cuts_first, cumulative[:, -1], candidates.total_weights)
     kept &= (cumulative - weights < (truncation.top_p * totals)[:, None]) | (truncation.top_p >= 1.0)[:, None]
@@ -104,15 +103,15 @@ def _total_weights(logits: Tensor) -> Tensor:
     return torch.softmax(logits, dim=-1).amax(dim=-1).double().reciprocal()
 
 
-def _lower_bounds(logits: Tensor, max_logits: Tensor, total_weights: Tensor, truncation: Truncation) -> Tensor:
-    """For each row a value that no survivor is below. [rows]"""
-    bounds = torch.maximum(_min_p_bounds(max_logits, truncation), max_logits - _NEVER)
+def _lower_bounds(logits: Tensor, total_weights: Tensor, truncation: Truncation) -> Tensor:
+    """For each row a value that no survivor is below, at most 0. [rows]"""
+    bounds = truncation.min_p.log().clamp(min=-_NEVER)
     if truncation.max_top_k:
         bounds = torch.maximum(bounds, _top_k_bounds(logits, truncation))
     # Tokens under (1 − top_p) ÷ vocabulary have less than 1 − top_p together, so top_p reaches none of them: unless something is cut
     # first, for then top_p counts from what is left. The margin covers rounding.
-    nucleus = max_logits + ((1.0 - truncation.top_p) / logits.shape[1] * total_weights).log() - 1e-3
-    return torch.where(truncation.cuts_first, bounds, torch.maximum(bounds, nucleus.float()))
+    nucleus = ((1.0 - truncation.top_p) / logits.shape[1] * total_weights).log() - 1e-3
+    return torch.where(truncation.cuts_first, bounds, torch.maximum(bounds, nucleus.float())).clamp_(max=0.0)
 
 
 def _at_least(logits: Tensor, bounds: Tensor) -> _Found:
@@ -120,15 +119,15 @@ def _at_least(logits: Tensor, bounds: Tensor) -> _Found:
     return _Found(rows, token_ids, logits[rows, token_ids])
 
 
-def _drop_below_nucleus(found: _Found, max_logits: Tensor, target_weights: Tensor, cuts_first: Tensor) -> _Found:
+def _drop_below_nucleus(found: _Found, target_weights: Tensor, cuts_first: Tensor) -> _Found:
     """Leaves of each row the candidates down to the bin of logits in which the target weight is reached: top_p takes none below.
 
     A row in which something cuts first keeps all.
     A text that is hard to foresee has thousands of tokens above the bound, of which top_p 0.95 takes 50 to 1,500: this pass is what keeps the sort small.
     """
-    depths = max_logits[found.rows] - found.logits
+    depths = -found.logits
     bins = (depths * _BINS_PER_UNIT).long().clamp_(max=_NUM_BINS - 1)
-    weights = torch.bincount(found.rows * _NUM_BINS + bins, weights=depths.double().neg_().exp_(), minlength=len(max_logits) * _NUM_BINS)
+    weights = torch.bincount(found.rows * _NUM_BINS + bins, weights=depths.double().neg_().exp_(), minlength=len(cuts_first) * _NUM_BINS)
     num_before = (weights.view(-1, _NUM_BINS).cumsum(dim=1) < target_weights[:, None] * (1 + 1e-9)).sum(dim=1)
     # The last bin has no lower end.
     last_bins = num_before.masked_fill_(cuts_first | (num_before >= _NUM_BINS - 1), _NUM_BINS)
@@ -144,11 +143,3 @@ def _top_k_bounds(logits: Tensor, truncation: Truncation) -> Tensor:
     largest = source.topk(truncation.max_top_k, dim=-1).values
     bounds = largest.gather(1, truncation.top_k.clamp(max=truncation.max_top_k)[:, None] - 1).squeeze(1)
     return bounds.masked_fill_(truncation.top_k == TOP_K_OFF, -torch.inf)
-
-
-def _min_p_bounds(max_logits: Tensor, truncation: Truncation) -> Tensor:
-    return max_logits + truncation.min_p.log()
-
-
-def _weights(logits: Tensor, max_logits: Tensor) -> Tensor:
-    return (logits - max_logits[:, None]).double().exp()

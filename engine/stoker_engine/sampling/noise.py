@@ -39,7 +39,8 @@ def exponential_noise(keys: Tensor, counters: Tensor) -> Tensor:
     mixed = mixed.bitwise_xor_(_shift_right(mixed, 30)).mul_(_signed(_MIX_1))
     mixed = mixed.bitwise_xor_(_shift_right(mixed, 27)).mul_(_signed(_MIX_2))
     mixed = mixed.bitwise_xor_(_shift_right(mixed, 31))
-    uniform = _shift_right(mixed, 11).to(torch.float64).add_(0.5).mul_(2.0**-53)  # 53 bits, in the middle of their interval: never 0 or 1
+    # 52 bits, in the middle of their interval: never 0 or 1. With 53 the largest would round up to 1, whose noise is 0.
+    uniform = _shift_right(mixed, 12).to(torch.float64).add_(0.5).mul_(2.0**-52)
     return uniform.log_().neg_()
 
 

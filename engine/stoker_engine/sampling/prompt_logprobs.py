@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stoker_engine.core.model_runner_output import NOT_FINITE
 from stoker_engine.core.scheduler_output import NewRequestData
 from stoker_engine.protocol import LogprobsLists
 from stoker_engine.sampling.logprobs import extend_logprobs, top_logprobs
-from stoker_engine.sampling.sampler import NOT_FINITE
 
 MAX_LOGITS_BYTES = 64 << 20
 """Of [tokens, vocabulary] in float32, the most that exists at once, and as much again for their log probabilities."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from stoker_engine.core.model_runner_output import NOT_FINITE
 from stoker_engine.protocol import LogprobsLists
 from stoker_engine.sampling.candidates import find_candidates, survivors
 from stoker_engine.sampling.device_ops import argmax
@@ -20,8 +21,8 @@ from stoker_engine.sampling.noise import position_keys
 from stoker_engine.sampling.sampling_metadata import RandomRows, SamplingMetadata
 from stoker_engine.sampling.sampling_state import SamplingState
 
-NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
 NOTHING_ALLOWED = "no token is allowed: the request's restrictions exclude the whole vocabulary"
+OUT_OF_RANGE = "the request's penalties take the model's logits out of the range of float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +71,22 @@ def _raw_logprobs(logits: Tensor, rows: tuple[int, ...]) -> Tensor | None:
 
 
 def _failures(raw_max: Tensor, max_logits: Tensor) -> dict[int, str]:
-    """A maximum is NaN if any of its values is."""
-    bad = np.flatnonzero(~torch.isfinite(max_logits).cpu().numpy() | ~torch.isfinite(raw_max).cpu().numpy())
-    return {row: NOTHING_ALLOWED if bool(torch.isfinite(raw_max[row])) else NOT_FINITE for row in bad.tolist()}
+    """Why rows cannot be sampled; a maximum is NaN if any of its values is. raw_max: before the request's edits, max_logits: after them, [rows]."""
+    raw, edited = raw_max.cpu().numpy(), max_logits.cpu().numpy()
+    bad = np.flatnonzero(~np.isfinite(raw) | ~np.isfinite(edited)).tolist()
+    return {row: NOT_FINITE if not np.isfinite(raw[row]) else NOTHING_ALLOWED if edited[row] == -np.inf else OUT_OF_RANGE for row in bad}
 
 
 def _draw(logits: Tensor, max_logits: Tensor, random_rows: RandomRows, positions: npt.NDArray[np.int64]) -> Tensor:
-    """Token ids of the random rows, int64 [rows]."""
-    if random_rows.index is None:
-        logits = logits.div_(random_rows.temperatures)
-    else:
-        logits, max_logits = logits[random_rows.index].div_(random_rows.temperatures), max_logits[random_rows.index]
+    """Token ids of the random rows, int64 [rows]. logits: [all rows, vocabulary], which this call may change; max_logits: the largest of each, finite."""
+    if random_rows.index is not None:
+        logits, max_logits = logits[random_rows.index], max_logits[random_rows.index]
+    # The largest becomes 0 before the division, so that no temperature can make it overflow.
+    logits = logits.sub_(max_logits[:, None]).div_(random_rows.temperatures)
     keys = position_keys(random_rows.noise_keys, positions[random_rows.rows]).to(logits.device)
     if random_rows.truncation is None:
         return draw_from_vocabulary(torch.softmax(logits, dim=-1), keys)
-    candidates = find_candidates(logits, max_logits / random_rows.temperatures[:, 0], random_rows.truncation)
+    candidates = find_candidates(logits, random_rows.truncation)
     return draw_from_candidates(candidates, survivors(candidates, random_rows.truncation), keys)
 
 

@@ -49,9 +49,9 @@ def _edited(row: Row) -> list[float]:
 
 
 def _support(edited: list[float], p: SamplingParams) -> set[int]:
-    scaled = [float(np.float32(x) / np.float32(p.temperature)) for x in edited]
-    top = max(scaled)
-    weights = {i: math.exp(x - top) for i, x in enumerate(scaled) if x > -math.inf}
+    top = np.float32(max(edited))
+    scaled = [float((np.float32(x) - top) / np.float32(p.temperature)) for x in edited]
+    weights = {i: math.exp(x) for i, x in enumerate(scaled) if x > -math.inf}
     weights = {i: w for i, w in weights.items() if w >= p.min_p}
     if 0 < p.top_k < len(weights):
         kth = sorted((scaled[i] for i in weights), reverse=True)[p.top_k - 1]
@@ -126,7 +126,7 @@ def test_truncation_keeps_exactly_what_the_rules_keep(make_state, vocab_size: in
     logits[:, 0] = 1.0
     metadata = build_sampling_metadata([make_state(p, vocab_size=vocab_size) for p in params], vocab_size, torch.device("cpu"))
     truncation = metadata.random_rows[0].truncation
-    candidates = find_candidates(logits, logits.amax(dim=-1), truncation)
+    candidates = find_candidates(logits - logits.amax(dim=-1, keepdim=True), truncation)
     kept = survivors(candidates, truncation)
     for row, p in enumerate(params):
         assert set(candidates.token_ids[row][kept[row]].tolist()) == _support(logits[row].tolist(), p), p
