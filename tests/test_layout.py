@@ -1,5 +1,6 @@
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = tuple(ROOT / component / f"stoker_{component}" for component in ("kernels", "engine", "gateway", "operator"))
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|raise NotImplementedError|\bstubs?\b")
 OUTSIDE = {".git", ".venv", "build", "dist", "results", "__pycache__"}
 
 MAX_FILE_LINES = 400
@@ -96,6 +98,12 @@ def test_the_standard_library_is_not_shadowed(folder: Path) -> None:
     done = run_python("import collections, operator; operator.eq; import json; print(operator.__file__)", folder=folder)
     assert done.returncode == 0, done.stderr
     assert not Path(done.stdout.strip()).is_relative_to(folder)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_package_has_no_unfinished_code(package: Path) -> None:
+    lines = [(path.name, line) for path in SOURCES if path.is_relative_to(package) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(name, line) for name, line in lines if UNFINISHED.search(line)] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -84,7 +84,7 @@ def test_a_stopped_engine_is_not_healthy_until_it_goes_on(start_api: Any, wait_f
     api.wait_until_ready()
 
 
-@pytest.mark.case("C067", "C068")
+@pytest.mark.case("C067")
 def test_a_step_that_takes_too_long_counts_as_hung(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(hang_at_step=1), lifecycle=LifecycleConfig(engine_hang_timeout="1s"))
     body = {"model": "m", "messages": MESSAGES, "stream": True}
@@ -101,6 +101,7 @@ def test_a_request_that_fails_in_the_engine_fails_alone(start_api: Any) -> None:
     assert api.complete([78], max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
+@pytest.mark.case("C068")
 def test_probes_are_answered_while_the_engine_is_busy_with_a_long_step(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=1.5))
     body = {"model": "m", "messages": MESSAGES, "stream": True, "max_tokens": 2}

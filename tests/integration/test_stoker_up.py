@@ -107,6 +107,7 @@ def test_one_file_answers_chat_from_two_processes_and_leaves_nothing_behind(star
     assert not socket_dir.exists()
 
 
+@pytest.mark.case("C065")
 def test_a_killed_engine_comes_back_behind_the_same_api(start_up: Callable[[str], StokerUp]) -> None:
     up = start_up(deployment())
     up.wait_until(up.is_ready)
@@ -119,6 +120,7 @@ def test_a_killed_engine_comes_back_behind_the_same_api(start_up: Callable[[str]
     assert up.interrupt() == 0
 
 
+@pytest.mark.case("C070")
 def test_a_killed_api_comes_back_before_the_same_engine(start_up: Callable[[str], StokerUp]) -> None:
     up = start_up(deployment())
     up.wait_until(up.is_ready)

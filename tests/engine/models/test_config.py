@@ -87,6 +87,7 @@ def test_one_eos_id_or_many_are_read(eos: object, expected: tuple[int, ...]) -> 
     assert parse(eos_token_id=eos).eos_token_ids == expected
 
 
+@pytest.mark.case("C056")
 @pytest.mark.parametrize(
     ("values", "expected"),
     [({}, 512), ({"sliding_window": 128}, 128), ({"sliding_window": 128, "use_sliding_window": False}, 512), ({"sliding_window": 1024}, 512)],
