@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.block_hash import BlockHasher
 from stoker_engine.core.kv_cache_config import size_kv_cache
@@ -47,8 +45,6 @@ class EngineCore:
         self.executor = executor
         reporter.report_phase(EnginePhase.LOADING, 0.0)
         model = executor.load_model(lambda share: reporter.report_phase(EnginePhase.LOADING, share))
-        if not model.is_causal:
-            config = msgspec.structs.replace(config, enable_chunked_prefill=False, enable_prefix_caching=False)
         self.config = config
         reporter.report_phase(EnginePhase.PROFILING, 0.0)
         kv_cache = size_kv_cache(config, model, executor.profile())

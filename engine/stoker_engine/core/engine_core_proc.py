@@ -12,6 +12,7 @@ from stoker_engine.core.input_thread import (
     AddRequest,
     CallUtility,
     ClientConnected,
+    ClientInput,
     ClientLost,
     EngineInput,
     RejectRequest,
@@ -71,26 +72,18 @@ class EngineCoreProc(EngineCore):
             self._handle_input(item)
 
     def _process_engine_step(self) -> None:
-        self._link.pulse.step_begins()
-        result = self.step()
-        self._link.pulse.step_ended(self.num_steps, self.scheduler.num_unfinished_requests)
+        pulse = self._link.pulse
+        pulse.step_begins()
+        try:
+            result = self.step()
+        finally:
+            pulse.step_ended(self.num_steps, self.scheduler.num_unfinished_requests)
         self._send(result.outputs)
         if not result.executed and self.scheduler.has_requests():
             time.sleep(YIELD_SECONDS)
 
     def _handle_input(self, item: EngineInput) -> None:
         match item:
-            case AddRequest(request):
-                if self._shutdown.state is not ShutdownState.SHUTTING_DOWN:
-                    self._send(self.add_request(request))
-                else:
-                    self._reply(EngineCoreOutput(request.request_id, [], FinishReason.ABORT), request.client_index)
-            case RejectRequest(request_id, client_index, message):
-                self._reply(EngineCoreOutput(request_id, [], FinishReason.ERROR, failure_message=message), client_index)
-            case AbortRequests(request_ids):
-                self.abort_requests(request_ids)
-            case CallUtility(call):
-                self._send({0: EngineCoreOutputs(utility_output=self._call_utility(call), timestamp=time.monotonic())})
             case ClientConnected(client_incarnation):
                 self._drop_client_requests()
                 self._client = client_incarnation
@@ -99,6 +92,24 @@ class EngineCoreProc(EngineCore):
                 self._client = None
             case Wakeup():
                 pass
+            case _ if item.client == self._client:
+                self._handle_client_input(item)
+            case _:
+                logger.warning("dropped a %s of an api that is gone", type(item).__name__)
+
+    def _handle_client_input(self, item: ClientInput) -> None:
+        match item:
+            case AddRequest(_, request):
+                if self._shutdown.state is not ShutdownState.SHUTTING_DOWN:
+                    self._send(self.add_request(request))
+                else:
+                    self._reply(EngineCoreOutput(request.request_id, [], FinishReason.ABORT), request.client_index)
+            case RejectRequest(_, request_id, client_index, message):
+                self._reply(EngineCoreOutput(request_id, [], FinishReason.ERROR, failure_message=message), client_index)
+            case AbortRequests(_, request_ids):
+                self.abort_requests(request_ids)
+            case CallUtility(_, call):
+                self._send({0: EngineCoreOutputs(utility_output=self._call_utility(call), timestamp=time.monotonic())})
 
     def _handle_shutdown(self) -> bool:
         """False when the loop must end."""
@@ -126,6 +137,8 @@ class EngineCoreProc(EngineCore):
         """Nobody waits for them any more."""
         dropped = self.abort_all_requests()
         count = sum(len(outputs.outputs) for outputs in dropped.values())
+        if self._shutdown.state is ShutdownState.SHUTTING_DOWN:
+            self.num_aborted_at_shutdown += count
         if count:
             logger.warning("aborted %d requests of an api that is gone", count)
 

@@ -1,6 +1,7 @@
 """EngineLink: the threads and queues between an engine process's sockets and its main loop."""
 
 import queue
+import threading
 
 from stoker_engine.addresses import SocketAddresses
 from stoker_engine.config import EngineConfig
@@ -24,13 +25,15 @@ class EngineLink:
         self.handshake = HandshakeLink(self.addresses.handshake, self.identity, self.pulse, self)
         self._input: InputThread | None = None
         self._client: bytes | None = None
+        self._lock = threading.Lock()
         self.handshake.start()
 
     def start_io(self, core: EngineCore) -> None:
         self.output.start()
-        self._input = InputThread(self.addresses.input, self.identity, core.preprocess, self.inputs.put, core.abort_eagerly)
-        self._input.start()
-        self._set_client(self._client)
+        with self._lock:
+            self._input = InputThread(self.addresses.input, self.identity, core.preprocess, self.inputs.put, core.abort_eagerly)
+            self._input.start()
+            self._input.set_client(self._client)
 
     def client_connected(self, client_incarnation: bytes) -> None:
         self.inputs.put(ClientConnected(client_incarnation))
@@ -48,7 +51,8 @@ class EngineLink:
         self.handshake.close()
 
     def _set_client(self, client_incarnation: bytes | None) -> None:
-        self._client = client_incarnation
-        self.output.set_client(client_incarnation)
-        if self._input is not None:
-            self._input.set_client(client_incarnation)
+        with self._lock:
+            self._client = client_incarnation
+            self.output.set_client(client_incarnation)
+            if self._input is not None:
+                self._input.set_client(client_incarnation)

@@ -59,7 +59,6 @@ class HandshakeLink:
         self._closing = False
         self._close_deadline = 0.0
         self._connected = False
-        self._client: bytes | None = None
         self._phase = PhaseReport(EnginePhase.STARTING)
         self._phase_since = time.monotonic()
         self._ready: EngineCoreReadyResponse | None = None
@@ -81,6 +80,7 @@ class HandshakeLink:
 
     def report_failure(self, message: str) -> None:
         """The engine's own words on why it ends."""
+        self._phase_since = time.monotonic()
         self._phase = PhaseReport(EnginePhase.FAILED, message=message)
         self._send(self._current_phase())
 
@@ -140,7 +140,7 @@ class HandshakeLink:
             if self._wake_receiver.fileno() in events:
                 self._drain_wakes()
             if monitor in events:
-                self._on_monitor_event(dealer, monitor)
+                self._on_monitor_event(monitor)
             if dealer in events:
                 self._on_message(dealer.recv_multipart())
             if time.monotonic() >= next_heartbeat:
@@ -160,19 +160,16 @@ class HandshakeLink:
         except BlockingIOError:
             return
 
-    def _on_monitor_event(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+    def _on_monitor_event(self, monitor: zmq.Socket[bytes]) -> None:
         event = parse_monitor_message(monitor.recv_multipart())["event"]
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._connected = True
             self._outbox.clear()
-            dealer.send(encode(Hello(PROTOCOL_VERSION, os.getpid())), zmq.NOBLOCK)
-            dealer.send(encode(self._current_phase()), zmq.NOBLOCK)
+            self._outbox += [Hello(PROTOCOL_VERSION, os.getpid()), self._current_phase()]
         elif self._connected:
             self._connected = False
-            if self._client is not None:
-                logger.warning("the api is gone")
-                self._client = None
-                self._listener.client_lost()
+            logger.warning("the api is gone")
+            self._listener.client_lost()
 
     def _on_message(self, frames: list[bytes]) -> None:
         try:
@@ -191,9 +188,8 @@ class HandshakeLink:
             logger.error("the api speaks protocol %d, this engine %d", init.protocol_version, PROTOCOL_VERSION)
             self._outbox.append(PhaseReport(EnginePhase.FAILED, message=f"this engine speaks protocol {PROTOCOL_VERSION}"))
             return
-        if init.client_incarnation != self._client:
-            self._client = init.client_incarnation
-            self._listener.client_connected(init.client_incarnation)
+        # Also where it is the api of before: one INIT is one beginning, and it knows nothing of earlier requests.
+        self._listener.client_connected(init.client_incarnation)
         if self._ready is not None:
             self._outbox.append(self._ready)
             self._outbox.append(self._current_phase())

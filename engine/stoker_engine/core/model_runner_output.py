@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from stoker_engine.protocol import LogprobsLists
 
+NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
+"""The failure that is counted as corrupted."""
+
 
 @dataclass(slots=True)
 class ModelRunnerOutput:

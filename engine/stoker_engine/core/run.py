@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -30,11 +31,11 @@ class EngineProcess:
         self._make_executor = make_executor
         self._started = time.monotonic()
         self._link: EngineLink | None = None
-        self._core: EngineCoreProc | None = None
         self._shutdown = Shutdown(seconds(config.lifecycle.drain_timeout), self._wake)
 
     def run(self) -> ExitCode:
         """Runs until the engine has shut down or failed, and returns the exit code."""
+        threading.excepthook = self._thread_failed
         self._shutdown.install_signal_handlers()
         if self._config.supervisor_fd is not None:
             self._shutdown.watch_supervisor(self._config.supervisor_fd)
@@ -44,12 +45,10 @@ class EngineProcess:
             return self._end(ExitCode.OK, "Aborted", f"{self._shutdown.cause} while {self._phase().value}")
         except ConfigError as error:
             return self._end(ExitCode.BAD_CONFIG, "BadConfig", str(error))
-        except (ModelLoadError, MemoryError) as error:
-            return self._end(ExitCode.MODEL_LOAD_FAILED, "ModelLoadFailed", str(error) or repr(error))
+        except ModelLoadError as error:
+            return self._end(ExitCode.MODEL_LOAD_FAILED, "ModelLoadFailed", str(error))
         except Exception as error:
             logger.exception("the engine failed")
-            if self._core is not None:
-                self._core.send_engine_dead()
             return self._end(ExitCode.FAILED, "EngineFailed", f"{type(error).__name__}: {error}")
 
     def _run(self) -> ExitCode:
@@ -57,14 +56,9 @@ class EngineProcess:
         deadline = StartupDeadline(seconds(self._config.lifecycle.startup_timeout), self._startup_timed_out)
         executor = self._make_executor(self._config)
         try:
-            core = self._core = EngineCoreProc(self._config, executor, self._link, self._shutdown)
+            core = self._start(executor, self._link)
             deadline.met()
-            # What start-up made lives as long as the engine: keep the collector from walking it in every full collection.
-            gc.collect()
-            gc.freeze()
-            watch = HangWatch(self._link.pulse, seconds(self._config.lifecycle.engine_hang_timeout), self._hung)
-            core.run_busy_loop()
-            watch.stop()
+            self._serve(core, self._link)
         finally:
             deadline.met()
             executor.shutdown()
@@ -73,16 +67,38 @@ class EngineProcess:
         reason = "Aborted" if aborted or self._shutdown.mode is ShutdownMode.ABORT else "Drained"
         return self._end(ExitCode.OK, reason, "", in_flight_at_start=in_flight, completed=in_flight - aborted, aborted=aborted)
 
+    def _start(self, executor: Executor, link: EngineLink) -> EngineCoreProc:
+        try:
+            core = EngineCoreProc(self._config, executor, link, self._shutdown)
+        except MemoryError as error:
+            raise ModelLoadError(f"out of memory in phase {self._phase().value}") from error
+        # What start-up made lives as long as the engine: keep the collector from walking it in every full collection.
+        gc.collect()
+        gc.freeze()
+        return core
+
+    def _serve(self, core: EngineCoreProc, link: EngineLink) -> None:
+        watch = HangWatch(link.pulse, seconds(self._config.lifecycle.engine_hang_timeout), self._hung)
+        try:
+            core.run_busy_loop()
+        except Exception:
+            # Told before the device is freed, which may hang after a fault of the device.
+            core.send_engine_dead()
+            raise
+        finally:
+            watch.stop()
+
     def _end(self, code: ExitCode, reason: str, last_error: str, **counts: int) -> ExitCode:
-        """The last words: to the client, to the log and to the termination message file."""
+        """The last words: to the termination message file, to the client and to the log."""
+        self._shutdown.ignore_signals()
         message = TerminationMessage(
             reason=reason, phase=self._phase().value, last_error=last_error, seconds=round(time.monotonic() - self._started, 3), **counts
         )
+        write_termination_message(self._config.termination_message_path, message)
         if self._link is not None:
             if code is not ExitCode.OK:
                 self._link.handshake.report_failure(last_error)
             self._link.close()
-        write_termination_message(self._config.termination_message_path, message)
         if code is ExitCode.OK:
             logger.info("%s %s", reason, last_error)
         else:
@@ -100,6 +116,14 @@ class EngineProcess:
         """On the watchdog's thread."""
         limit = self._config.lifecycle.engine_hang_timeout
         self._end(ExitCode.ENGINE_DEAD, "EngineHung", f"a step has been running for {step_age:.0f} s, longer than {limit} (engineHangTimeout)")
+        os._exit(ExitCode.ENGINE_DEAD)
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """A fault in one of the engine's own threads: without it the engine would be deaf or dumb."""
+        error = failure.exc_value
+        logger.critical("a thread failed", exc_info=error)
+        name = failure.thread.name if failure.thread is not None else "unknown"
+        self._end(ExitCode.ENGINE_DEAD, "ThreadFailed", f"thread {name}: {type(error).__name__}: {error}")
         os._exit(ExitCode.ENGINE_DEAD)
 
     def _phase(self) -> EnginePhase:

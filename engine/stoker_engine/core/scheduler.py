@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.kv_cache_manager import KVCacheManager
-from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
 from stoker_engine.core.request_queue import FCFSRequestQueue, PriorityRequestQueue
 from stoker_engine.core.scheduler_output import SchedulerOutput
@@ -94,7 +94,7 @@ class Scheduler:
         for client_index, engine_core_output in self._take_rejections():
             outputs.setdefault(client_index, []).append(engine_core_output)
         self._let_go(ended)
-        self.state.counters.num_failed += len(output.failures)
+        self.state.counters.num_nan_logits += sum(reason == NOT_FINITE for reason in output.failures.values())
         return outputs
 
     def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[tuple[str, int]]:
@@ -128,7 +128,7 @@ class Scheduler:
             num_preemptions=counters.num_preemptions,
             num_steps=counters.num_steps,
             num_batched_tokens=counters.num_batched_tokens,
-            num_nan_logits=counters.num_failed,
+            num_nan_logits=counters.num_nan_logits,
         )
 
     def _find_obstacle(self, request: Request) -> str | None:

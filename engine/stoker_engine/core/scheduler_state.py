@@ -28,7 +28,7 @@ class SchedulerCounters:
     num_preemptions: int = 0
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
-    num_failed: int = 0
+    num_nan_logits: int = 0
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Shutdown:
         self._wake = wake
         self._deadline = 0.0
         self._loop_runs = False
+        self._is_over = False
 
     def install_signal_handlers(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,6 +56,12 @@ class Shutdown:
     def hand_to_loop(self) -> None:
         """From here on the main loop acts on requests; until now a signal ended the process by itself."""
         self._loop_runs = True
+        if self.state is not ShutdownState.RUNNING:
+            raise SystemExit(ExitCode.OK)
+
+    def ignore_signals(self) -> None:
+        """The process is ending: nothing may cut its last words short. From any thread."""
+        self._is_over = True
 
     def begin(self) -> None:
         """The loop has seen the request: the drain's clock starts."""
@@ -67,9 +74,12 @@ class Shutdown:
         return self.mode is ShutdownMode.ABORT or time.monotonic() >= self._deadline
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._is_over:
+            return
         name = signal.Signals(number).name
         if not self._loop_runs:
             self.cause = name
+            self.state = ShutdownState.REQUESTED  # should the exception be swallowed, in a __del__ say, hand_to_loop raises it again
             raise SystemExit(ExitCode.OK)
         if self.state is ShutdownState.RUNNING:
             self._request(name)
@@ -86,8 +96,11 @@ class Shutdown:
         self._wake()
 
     def _watch_supervisor(self, fd: int) -> None:
-        while os.read(fd, 4096):
-            pass
+        try:
+            while os.read(fd, 4096):
+                pass
+        except OSError as error:
+            logger.error("--supervisor-fd %d cannot be read: %s", fd, error.strerror)
         logger.warning("the supervisor is gone: stopping")
         self.mode = ShutdownMode.ABORT
         if self.state is ShutdownState.RUNNING:

@@ -13,15 +13,13 @@ from stoker_engine.core.scheduler_output import SchedulerOutput
 class ModelDescription:
     """What the engine core must know of a loaded model. `kv_block_bytes` is one KV cache block over all layers.
 
-    `vocab_size` counts the ids that may be sampled or fed: the smaller of the model's rows and the tokenizer's ids. `is_causal` False turns
-    chunked prefill and prefix caching off.
+    `vocab_size` counts the ids that may be sampled or fed: the smaller of the model's rows and the tokenizer's ids.
     """
 
     max_model_len: int
     vocab_size: int
     dtype: str
     kv_block_bytes: int
-    is_causal: bool = True
 
 
 class Executor(Protocol):

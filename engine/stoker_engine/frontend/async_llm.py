@@ -22,7 +22,7 @@ from stoker_engine.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 INLINE_PROMPT_CHARACTERS = 4096
-"""A longer text is tokenised on a thread: about a millisecond, in which the event loop serves others."""
+"""A longer text is tokenized on a thread: about a millisecond, in which the event loop serves others."""
 
 
 class AsyncLLM:
@@ -37,12 +37,22 @@ class AsyncLLM:
         self._client: AsyncMPClient | None = None
         self._handler: asyncio.Task[None] | None = None
         self._live: set[str] = set()
+        self._num_aborted_all = 0
+        self._failure: asyncio.Future[BaseException] | None = None
 
     async def start(self) -> None:
         """Binds the sockets and returns at once. Raises SocketDirectoryError where it cannot."""
+        self._failure = asyncio.get_running_loop().create_future()
         self._client = AsyncMPClient(self._config)
         self._handler = asyncio.create_task(self._handle_outputs(self._client))
-        self._handler.add_done_callback(self._handler_ended)
+        for task in (self._handler, *self._client.tasks):
+            task.add_done_callback(self._task_ended)
+
+    async def failure(self) -> BaseException:
+        """Waits for a fault in this client itself. It serves nobody any more; the process should end."""
+        if self._failure is None:
+            raise RuntimeError("failure() is for after start()")
+        return await asyncio.shield(self._failure)
 
     @property
     def status(self) -> EngineStatus:
@@ -51,7 +61,7 @@ class AsyncLLM:
     @property
     def is_ready(self) -> bool:
         """Requests are taken."""
-        return self._client is not None and self._client.is_ready and self._handler is not None and not self._handler.done()
+        return self._client is not None and self._client.is_ready and self._failure is not None and not self._failure.done()
 
     async def call_utility(self, method: str, *args: Any) -> Any:
         """Calls a method of the engine. Raises EngineNotReadyError, EngineDeadError, or EngineGenerateError with the engine's words."""
@@ -69,7 +79,10 @@ class AsyncLLM:
         serves. Later: EngineGenerateError where this request failed, EngineDeadError where its engine went away.
         """
         client = self._ready_client()
+        num_aborted_all = self._num_aborted_all
         request = await self._process(prompt, sampling_params, options)
+        if num_aborted_all != self._num_aborted_all:
+            raise EngineNotReadyError("every request was aborted")
         parent = ParentRequest(request) if request.sampling_params.n > 1 else None
         request_id = request.request_id
         collector = RequestOutputCollector(sampling_params.output_kind)
@@ -90,7 +103,8 @@ class AsyncLLM:
             await self._abort(client, [request_id])
 
     async def abort_all(self) -> None:
-        """Every live request ends with FinishReason.ABORT."""
+        """Every live request ends with FinishReason.ABORT; one that is still being tokenized ends with EngineNotReadyError."""
+        self._num_aborted_all += 1
         if self._client is not None:
             await self._abort(self._client, list(self._live))
 
@@ -151,11 +165,15 @@ class AsyncLLM:
             # A backlog of messages must not keep the event loop from its other work.
             await asyncio.sleep(0)
 
-    def _handler_ended(self, handler: asyncio.Task[None]) -> None:
-        """The handler only ends by cancellation; anything else is a fault that must not leave anyone waiting."""
-        if not handler.cancelled() and handler.exception() is not None:
-            logger.critical("the output handler failed", exc_info=handler.exception())
-            self._output_processor.fail_all_requests(EngineDeadError("the api's output handler failed"))
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """Tasks only end by cancellation; anything else is a fault that must not leave anyone waiting."""
+        if task.cancelled():
+            return
+        error = task.exception() or RuntimeError(f"{task.get_name()} ended")
+        logger.critical("the engine client failed", exc_info=error)
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(error)
+        self._output_processor.fail_all_requests(EngineDeadError(f"the api failed: {error}"))
 
 
 def _text_of(prompt: Prompt) -> str | None:

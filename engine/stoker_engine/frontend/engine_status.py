@@ -45,4 +45,6 @@ class EngineStatus:
             return f"the engine is gone{': ' + self.message if self.message else ''}"
         if self.phase is EnginePhase.FAILED:
             return f"the engine failed: {self.message}"
+        if self.phase is EnginePhase.READY:
+            return "the engine is connecting"
         return f"the engine is {self.phase.value.replace('_', ' ')}"

@@ -12,6 +12,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
+from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.protocol import (
     HEARTBEAT_SECONDS,
@@ -38,7 +39,8 @@ _SRCFD = 2
 class HandshakeServer:
     """The ROUTER of one api and the state of its engine. Lives in one event loop.
 
-    `on_engine_lost` is called with a reason when the engine's connection closes, or another incarnation says HELLO in its place.
+    `on_engine_lost` is called with a reason when the engine's connection closes, when another incarnation says HELLO in its place, or when nothing
+    was heard of it for `hang_seconds`. An engine lost by silence that speaks again is greeted anew: INIT makes it forget its requests.
     """
 
     def __init__(
@@ -47,11 +49,12 @@ class HandshakeServer:
         address: str,
         client_incarnation: bytes,
         *,
-        engine_index: int,
+        config: ClientConfig,
         on_engine_lost: Callable[[str], None],
     ) -> None:
         self._client_incarnation = client_incarnation
-        self._engine_index = engine_index
+        self._engine_index = config.engine_index
+        self._hang_seconds = config.hang_seconds
         self._on_engine_lost = on_engine_lost
         self._router = context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.LINGER, 0)
@@ -60,6 +63,7 @@ class HandshakeServer:
         self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._router.bind(address)
         self._identity: bytes | None = None
+        self._silent: bytes | None = None
         self._fd = -1
         self._status = EngineStatus()
         self._phase_since = time.monotonic()
@@ -80,6 +84,11 @@ class HandshakeServer:
             return self._status
         now = time.monotonic()
         return dataclasses.replace(self._status, is_connected=True, seconds=now - self._phase_since, silence=now - self._last_heard)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """They run until `close`; one that ends earlier has failed."""
+        return self._tasks
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -121,6 +130,8 @@ class HandshakeServer:
         elif identity == self._identity:
             self._last_heard = time.monotonic()
             self._on_report(message)
+        elif identity == self._silent:
+            await self._adopt(identity, frames[0].get(_SRCFD))
         elif isinstance(message, PhaseReport) and self._identity is None:
             # The last words of an engine whose end was noticed first.
             self._status = dataclasses.replace(self._status, phase=message.phase, message=message.message)
@@ -128,11 +139,16 @@ class HandshakeServer:
     async def _on_hello(self, identity: bytes, fd: Any, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
             logger.error("an engine speaks protocol %d, this api %d: not connected", hello.protocol_version, PROTOCOL_VERSION)
-            self._status = EngineStatus(phase=EnginePhase.FAILED, message=f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}")
+            if self._identity is None:
+                self._status = EngineStatus(phase=EnginePhase.FAILED, message=f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}")
             return
         if self._identity is not None:
             self._engine_lost("another engine took its place")
         logger.info("engine %d, pid %d, said hello", self._engine_index, hello.pid)
+        await self._adopt(identity, fd)
+
+    async def _adopt(self, identity: bytes, fd: Any) -> None:
+        self._silent = None
         self._identity, self._fd = identity, int(fd)
         self._status = EngineStatus(phase=EnginePhase.STARTING)
         self._phase_since = self._last_heard = time.monotonic()
@@ -157,15 +173,19 @@ class HandshakeServer:
         self._on_engine_lost(reason)
 
     async def _send(self, message: ClientHandshakeMessage) -> None:
-        """Fire and forget: an engine that is gone is noticed by its connection."""
+        """An engine that cannot be reached has gone before its HELLO was read."""
         if self._identity is None:
             return
         try:
             await self._router.send_multipart([self._identity, encode(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            logger.debug("could not send a handshake message: %s", error)
+            self._engine_lost(f"it cannot be reached: {error.strerror}")
 
     async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
+            identity, silence = self._identity, time.monotonic() - self._last_heard
+            if identity is not None and silence > self._hang_seconds:
+                self._engine_lost(f"it has not been heard of for {silence:.0f} s")
+                self._silent = identity
             await self._send(ClientHeartbeat())

@@ -10,7 +10,7 @@ import pytest
 
 from stoker_engine.config import EngineConfig, ModelConfig
 from stoker_engine.core.block_hash import BlockHasher
-from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import Request, RequestStatus
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.core.scheduler_output import NewRequestData, SchedulerOutput
@@ -115,7 +115,7 @@ class HashModelWorker:
         for position in range(request.num_computed_tokens):
             token_id, stored = self._read(request, position)
             if token_id == NOT_A_NUMBER[0]:
-                output.failures[request_id] = "NaN logits"
+                output.failures[request_id] = NOT_FINITE
                 return
             state = chain(state, token_id)
             assert state == stored, "a block was computed after another prefix"

@@ -82,11 +82,12 @@ async def test_a_request_travels_to_the_engine_and_its_tokens_come_back(socket_d
 
 
 async def test_the_engine_may_start_before_its_api(socket_dir: str, wait_until: WaitUntil) -> None:
-    with FakeEngineCore(fake_engine_config(socket_dir), Script()):
-        await asyncio.sleep(0.5)
-        client = AsyncMPClient(ClientConfig(socket_dir))
-        await wait_until(lambda: client.is_ready)
-        await client.shutdown()
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()) as engine:
+        # It has started its handshake thread, and others, once it has more than one.
+        await wait_until(lambda: len(list(Path(f"/proc/{engine.process.pid}/task").iterdir())) > 2)
+        late = AsyncMPClient(ClientConfig(socket_dir))
+        await wait_until(lambda: late.is_ready)
+        await late.shutdown()
 
 
 async def test_the_api_hears_of_loading_and_its_progress_before_the_engine_is_ready(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
@@ -109,7 +110,7 @@ async def test_a_failing_load_tells_its_own_words_to_the_api_and_in_the_terminat
 
 
 async def test_a_start_that_takes_too_long_ends_with_code_3_and_names_the_phase(socket_dir: str, client: AsyncMPClient) -> None:
-    with FakeEngineCore(config(socket_dir, startup_timeout="500ms"), Script(load_seconds=60)) as engine:
+    with FakeEngineCore(config(socket_dir, startup_timeout="500ms"), Script(load_seconds=10)) as engine:
         assert await exit_code(engine) == ExitCode.STARTUP_TIMEOUT
     assert "phase loading" in str(termination(socket_dir)["lastError"])
 
@@ -305,11 +306,12 @@ async def test_malformed_frames_are_dropped_and_the_engine_goes_on(socket_dir: s
         for junk in (b"", b"\xc1", b"\x90", encode(["init", "one", 2])):
             await handshake.send_multipart([identity, junk])
         await handshake.send_multipart([identity, encode(EngineHandshakeMetadata(PROTOCOL_VERSION, mine))])
-        assert await inputs.recv_multipart() == [identity, mine]
+        route, client, engine = await inputs.recv_multipart()
+        assert (client, engine) == (mine, identity)
         add = EngineCoreRequestType.ADD.value
         for frames in ([b""], [mine], [mine, add], [mine, add, b"\xc1"], [mine, b"\x09", b"\x90"], [new_incarnation(), add, b"\x90"], [b"x"] * 7):
-            await inputs.send_multipart([identity, *frames])
-        await inputs.send_multipart([identity, mine, add, encode(request("a", max_tokens=1))])
+            await inputs.send_multipart([route, *frames])
+        await inputs.send_multipart([route, mine, add, encode(request("a", max_tokens=1))])
         incarnation, sender, body = await outputs.recv_multipart()
         assert (incarnation, sender) == (mine, identity)
         assert decode_outputs(body).outputs[0].new_token_ids == [6]
@@ -345,6 +347,28 @@ async def test_a_stopped_engine_is_unresponsive_until_it_goes_on(socket_dir: str
         await wait_until(lambda: client.is_ready, 2.0)
         outputs = await outputs_until_finished(client, "a")
         assert outputs["a"][-1].finish_reason is FinishReason.LENGTH
+
+
+async def test_the_requests_of_a_silent_engine_are_given_up_and_it_serves_again_once_it_speaks(socket_dir: str, wait_until: WaitUntil) -> None:
+    client = AsyncMPClient(ClientConfig(socket_dir, hang_seconds=1.5))
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
+        await wait_until(lambda: client.is_ready)
+        await client.add_request(request("a", max_tokens=8000))
+        await client.get_output()
+        engine.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(EngineDeadError, match="not been heard of"):
+            while True:
+                await client.get_output()
+        engine.process.send_signal(signal.SIGCONT)
+        await wait_until(lambda: client.is_ready, 5.0)
+        stats = await client.call_utility("get_scheduler_stats")
+        assert (stats["num_running"], stats["num_waiting"]) == (0, 0)
+        await client.add_request(request("b"))
+        mine: list[EngineCoreOutput] = []  # what the engine had computed of "a" may still come: nobody asks for it
+        while not mine or mine[-1].finish_reason is None:
+            mine += [output for output in (await client.get_output()).outputs if output.request_id == "b"]
+        assert token_ids(mine) == [6] * 4
+        await client.shutdown()
 
 
 async def test_heartbeats_go_on_during_a_long_step(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:

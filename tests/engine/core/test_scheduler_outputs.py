@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import Request
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.finish_reason import FinishReason
@@ -106,7 +106,7 @@ def test_a_failed_request_ends_alone_with_the_reason(engine_of: Callable[..., An
     engine.worker.failing = {"a"}
     engine.step()
     (output,) = engine.results["a"].outputs
-    assert (output.finish_reason, output.failure_message, output.new_token_ids) == (FinishReason.ERROR, "NaN logits", [])
+    assert (output.finish_reason, output.failure_message, output.new_token_ids) == (FinishReason.ERROR, NOT_FINITE, [])
     assert len(engine.results["b"].token_ids) == 1
     assert engine.scheduler.make_stats().num_nan_logits == 1
     assert engine.step().finished_request_ids == ["a"]

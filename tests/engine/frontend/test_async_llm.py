@@ -54,8 +54,8 @@ def options(request_id: str = "external") -> RequestOptions:
     return RequestOptions(request_id=request_id)
 
 
-async def collect(llm: AsyncLLM, params: SamplingParams, prompt: str | list[int] = "Hello") -> list[RequestOutput]:
-    return [output async for output in llm.generate(prompt, params, options())]
+async def collect(llm: AsyncLLM, params: SamplingParams, prompt: str | list[int] = "Hello", request_id: str = "external") -> list[RequestOutput]:
+    return [output async for output in llm.generate(prompt, params, options(request_id))]
 
 
 async def test_deltas_join_to_the_text_of_the_reply(socket_dir: str, llm: AsyncLLM, tokenizer: Tokenizer, wait_until: WaitUntil) -> None:
@@ -162,7 +162,8 @@ async def test_two_requests_may_share_an_external_id_and_end_apart(socket_dir: s
         await wait_until(lambda: llm.is_ready)
         first = llm.generate("Hello", SamplingParams(max_tokens=4000, ignore_eos=True, output_kind=DELTA), options("same"))
         await anext(first)
-        second = asyncio.create_task(collect(llm, SamplingParams(max_tokens=50)))
+        second = asyncio.create_task(collect(llm, SamplingParams(max_tokens=50), request_id="same"))
+        await wait_until(lambda: llm.num_requests == 2)
         await first.aclose()
         assert len((await second)[-1].outputs[0].token_ids) == 50
 
@@ -211,3 +212,20 @@ async def test_shutdown_fails_what_is_live_and_frees_the_directory(socket_dir: s
         await wait_until(lambda: successor.is_ready)
         await successor.shutdown()
     assert sorted(path.name for path in Path(socket_dir).glob("*.sock")) == []
+
+
+async def test_a_fault_in_the_output_handler_fails_every_request_and_is_told(socket_dir: str, tokenizer: Tokenizer, wait_until: WaitUntil) -> None:
+    class Faulty:
+        def record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
+            if iteration_stats.num_generation_tokens:
+                raise ZeroDivisionError
+
+    llm = AsyncLLM(ClientConfig(socket_dir), tokenizer, [Faulty()])
+    await llm.start()
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[100])):
+        await wait_until(lambda: llm.is_ready)
+        with pytest.raises(EngineDeadError):
+            await collect(llm, SamplingParams(max_tokens=500, ignore_eos=True))
+        assert isinstance(await asyncio.wait_for(llm.failure(), 1.0), ZeroDivisionError)
+        assert not llm.is_ready
+    await llm.shutdown()

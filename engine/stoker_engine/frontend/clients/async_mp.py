@@ -45,9 +45,7 @@ class AsyncMPClient:
         self._directory = SocketDirectory(addresses)
         self._context = zmq.asyncio.Context()
         with private_umask():
-            self._handshake = HandshakeServer(
-                self._context, addresses.handshake, self.incarnation, engine_index=config.engine_index, on_engine_lost=self._engine_lost
-            )
+            self._handshake = HandshakeServer(self._context, addresses.handshake, self.incarnation, config=config, on_engine_lost=self._engine_lost)
             self._input = self._context.socket(zmq.ROUTER)
             for option, value in ((zmq.LINGER, 0), (zmq.ROUTER_MANDATORY, 1), (zmq.SNDHWM, 0)):
                 self._input.setsockopt(option, value)
@@ -55,7 +53,8 @@ class AsyncMPClient:
             self._output = self._context.socket(zmq.PULL)
             self._output.setsockopt(zmq.RCVHWM, 0)
             self._output.bind(addresses.output)
-        self._reachable: bytes | None = None
+        self._route: bytes | None = None
+        """Where the input link of the present engine is; None until it has opened it."""
         self._engine: bytes | None = None
         self._farewell: asyncio.TimerHandle | None = None
         self._farewell_reason = ""
@@ -72,8 +71,12 @@ class AsyncMPClient:
     @property
     def is_ready(self) -> bool:
         """Requests are taken: the engine is READY and its input link is open."""
-        identity = self._handshake.identity
-        return identity is not None and identity == self._reachable and self.status.is_ready
+        return self._route is not None and self._engine == self._handshake.identity and self.status.is_ready
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """They run until `shutdown`; one that ends earlier has failed."""
+        return [*self._tasks, *self._handshake.tasks]
 
     async def add_request(self, request: EngineCoreRequest) -> None:
         if not self.is_ready:
@@ -81,7 +84,7 @@ class AsyncMPClient:
         await self._send(EngineCoreRequestType.ADD, encode(request))
 
     async def abort_requests(self, request_ids: list[str]) -> None:
-        if request_ids and self._handshake.identity is not None:
+        if request_ids and self._route is not None:
             try:
                 await self._send(EngineCoreRequestType.ABORT, encode(request_ids))
             except EngineDeadError:
@@ -118,23 +121,22 @@ class AsyncMPClient:
         self._directory.release()
 
     async def _send(self, request_type: EngineCoreRequestType, body: bytes) -> None:
-        identity = self._handshake.identity
-        if identity is None:
+        if self._route is None:
             raise EngineDeadError(self.status.explanation)
         try:
-            await self._input.send_multipart([identity, self.incarnation, request_type.value, body], zmq.NOBLOCK)
+            await self._input.send_multipart([self._route, self.incarnation, request_type.value, body], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # EHOSTUNREACH, EAGAIN: the peer has gone or never opened its link
             raise EngineDeadError(f"the engine cannot be reached: {error.strerror}") from error
 
     async def _receive_openings(self) -> None:
-        """An engine opens its input link with this client's incarnation; from then on the ROUTER can address it."""
+        """An engine opens its input link with this client's incarnation and its own identity: from then on it can be addressed."""
         while True:
             frames = await self._input.recv_multipart()
-            if len(frames) == 2 and frames[1] == self.incarnation:
+            if len(frames) == 3 and frames[1] == self.incarnation and frames[2] == self._handshake.identity:
                 self._end_farewell()
-                self._reachable = self._engine = frames[0]
+                self._route, self._engine = frames[0], frames[2]
             else:
-                logger.warning("dropped %d frames on the input link: an opening for another api", len(frames))
+                logger.warning("dropped %d frames on the input link: no opening by the present engine for this api", len(frames))
 
     async def _receive_outputs(self) -> None:
         while True:
@@ -167,10 +169,19 @@ class AsyncMPClient:
 
     def _engine_lost(self, reason: str) -> None:
         """No more requests to it; its last outputs may still be on their way, so its requests fail a moment later."""
-        self._reachable = None
+        self._route = None
         if self._engine is not None and self._farewell is None:
             self._farewell_reason = reason
-            self._farewell = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._end_farewell)
+            self._await_last_outputs()
+
+    def _await_last_outputs(self) -> None:
+        self._farewell = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._farewell_over)
+
+    def _farewell_over(self) -> None:
+        if int(self._output.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._await_last_outputs()  # the event loop was late: they are here, unread
+        else:
+            self._end_farewell()
 
     def _end_farewell(self) -> None:
         if self._farewell is None:

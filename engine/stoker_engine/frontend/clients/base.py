@@ -8,10 +8,11 @@ from stoker_engine.protocol import EngineCoreOutputs, EngineCoreRequest
 
 @dataclass(slots=True, frozen=True)
 class ClientConfig:
-    """Where a client finds its engine."""
+    """Where a client finds its engine, and for how long it may be silent before its requests are given up."""
 
     socket_dir: str
     engine_index: int = 0
+    hang_seconds: float = 60.0
 
 
 class EngineCoreClient(Protocol):
