@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-# As the engine does, before anything loads torch: neighbours on the same cores must not slow it down tenfold.
+# As the engine does, before anything loads torch: neighbors on the same cores must not slow it down tenfold.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 
@@ -43,7 +43,7 @@ def smollm2_path() -> Path:
 
 
 def load_reference(path: Path, dtype_name: str) -> Any:
-    """transformers' model in this dtype, dequantised from a GGUF file."""
+    """transformers' model in this dtype, dequantized from a GGUF file."""
     import torch
     from transformers import AutoModelForCausalLM, GgufConfig
     from transformers.utils import logging

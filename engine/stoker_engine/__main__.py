@@ -13,7 +13,7 @@ from stoker_engine.settings import run_or_exit
 
 OPENMP_SPIN_COUNT = "2000"
 """How long an idle OpenMP thread spins, in turns of its loop. The library's default keeps a core busy for milliseconds after each op: with a
-neighbour on a 2-core machine a decode step took 90 ms instead of 44; with 1,000 to 20,000 turns it takes 25 to 29 ms alone, as by default."""
+neighbor on a 2-core machine a decode step took 90 ms instead of 44; with 1,000 to 20,000 turns it takes 25 to 29 ms alone, as by default."""
 
 
 def make_executor(config: EngineConfig) -> Executor:

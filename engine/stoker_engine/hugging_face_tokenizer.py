@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face directory: tokenizer.json with its neighbours."""
+"""The tokenizer of a Hugging Face directory: tokenizer.json with its neighbors."""
 
 from pathlib import Path
 from typing import TypeVar

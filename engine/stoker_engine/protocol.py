@@ -63,7 +63,7 @@ class EngineCoreRequestType(bytes, enum.Enum):
 class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """One request as the engine sees it. `request_id` is internal: unique over all clients, never reused.
 
-    `eos_token_ids` are the model's own ends (empty with ignore_eos); `bad_words_token_ids` are the tokenised `bad_words`. `sampling_params.max_tokens`
+    `eos_token_ids` are the model's own ends (empty with ignore_eos); `bad_words_token_ids` are the tokenized `bad_words`. `sampling_params.max_tokens`
     is never None here. `arrival_time` is wall-clock seconds.
     """
 
