@@ -1,5 +1,6 @@
 """The termination message: one JSON line that a supervisor (a kubelet or `stoker up`) reads after the process has ended."""
 
+import bisect
 import logging
 from pathlib import Path
 
@@ -24,15 +25,20 @@ class TerminationMessage(msgspec.Struct, rename="camel", kw_only=True, omit_defa
 
 def write_termination_message(path: str, message: TerminationMessage) -> None:
     """Writes at most 2 KiB; an unwritable path is logged, never raised: the process is ending for a reason of its own."""
-    text = msgspec.json.encode(message)
-    if len(text) > MAX_BYTES:
-        excess = len(text) - MAX_BYTES + len("…".encode())
-        kept = message.last_error.encode()[: max(0, len(message.last_error.encode()) - excess * 2)].decode(errors="ignore")
-        text = msgspec.json.encode(msgspec.structs.replace(message, last_error=kept + "…"))
+    # File names that are not UTF-8 come as lone surrogates, which no JSON can hold.
+    text = message.last_error.encode(errors="replace").decode()
+    line = _line(message, text)
+    if len(line) > MAX_BYTES:
+        too_long = bisect.bisect_left(range(len(text)), True, key=lambda length: len(_line(message, text[:length] + "…")) > MAX_BYTES)
+        line = _line(message, text[: max(0, too_long - 1)] + "…")
     try:
-        Path(path).write_bytes(text + b"\n")
+        Path(path).write_bytes(line)
     except OSError as error:
         logger.warning("could not write the termination message to %s: %s", path, error)
+
+
+def _line(message: TerminationMessage, last_error: str) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(message, last_error=last_error)) + b"\n"
 
 
 def read_termination_message(path: str) -> TerminationMessage | None:
