@@ -3,8 +3,8 @@
 Handshake link (api ROUTER, engine DEALER): one frame, a tagged struct. Engine → api: Hello, PhaseReport, EngineCoreReadyResponse, Heartbeat.
 Api → engine: EngineHandshakeMetadata, ClientHeartbeat.
 
-Input link (api ROUTER, engine DEALER): `[client incarnation][request type][body]`; the engine opens it with `[client incarnation]` alone, so that
-the ROUTER knows it.
+Input link (api ROUTER, engine DEALER): `[client incarnation][request type][body]`; the engine opens it with
+`[client incarnation][engine identity]`, so that the api knows where the engine is.
 
 Output link (engine PUSH, api PULL): `[client incarnation][engine identity][body]`, where body is an EngineCoreOutputs or ENGINE_CORE_DEAD.
 """
