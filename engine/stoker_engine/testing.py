@@ -160,10 +160,10 @@ class FakeEngineCore:
     """A child process that runs the engine with a script, on the sockets that `config` names; ends with the `with` block, or with this process."""
 
     def __init__(self, config: EngineConfig, script: Script) -> None:
-        self._supervisor = SupervisorPipe()
-        supervised = msgspec.structs.replace(config, supervisor_fd=self._supervisor.read_end)
+        self.supervisor = SupervisorPipe()
+        supervised = msgspec.structs.replace(config, supervisor_fd=self.supervisor.read_end)
         command = [sys.executable, "-m", "stoker_engine.testing", msgspec.json.encode(script).decode(), *to_args(supervised)]
-        self.process = subprocess.Popen(command, pass_fds=(self._supervisor.read_end,))
+        self.process = subprocess.Popen(command, pass_fds=(self.supervisor.read_end,))
 
     def __enter__(self) -> "FakeEngineCore":
         return self
@@ -171,11 +171,11 @@ class FakeEngineCore:
     def __exit__(self, *_exc: object) -> None:
         self.process.kill()
         self.process.wait()
-        self._supervisor.close()
+        self.supervisor.close()
 
     def abandon(self) -> None:
         """What the engine sees when the process that started it ends."""
-        self._supervisor.close()
+        self.supervisor.close()
 
 
 def fake_engine_config(socket_dir: str) -> EngineConfig:

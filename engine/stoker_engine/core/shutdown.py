@@ -7,6 +7,7 @@ ends the process at once, cleanly.
 import enum
 import logging
 import os
+import select
 import signal
 import threading
 import time
@@ -97,8 +98,7 @@ class Shutdown:
 
     def _watch_supervisor(self, fd: int) -> None:
         try:
-            while os.read(fd, 4096):
-                pass
+            _wait_for_end_of_file(fd)
         except OSError as error:
             logger.error("--supervisor-fd %d cannot be read: %s", fd, error.strerror)
         logger.warning("the supervisor is gone: stopping")
@@ -109,3 +109,16 @@ class Shutdown:
             os._exit(ExitCode.OK)
         time.sleep(ORPHAN_SECONDS)
         os._exit(ExitCode.FAILED)
+
+
+def _wait_for_end_of_file(fd: int) -> None:
+    """Whatever the descriptor's mode: a pipe that several processes inherit is shared, and another may have made it non-blocking."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    while True:
+        poller.poll()
+        try:
+            if not os.read(fd, 4096):
+                return
+        except BlockingIOError:
+            continue

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -230,6 +231,15 @@ async def test_sigterm_with_no_api_ends_the_engine_at_once(socket_dir: str, wait
 async def test_the_end_of_the_supervisor_ends_the_engine(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script()) as engine:
         await wait_until(lambda: client.is_ready)
+        engine.abandon()
+        assert await exit_code(engine) == ExitCode.OK
+
+
+async def test_a_supervisors_pipe_may_be_non_blocking(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()) as engine:
+        os.set_blocking(engine.supervisor.read_end, False)
+        await wait_until(lambda: client.is_ready)
+        assert engine.process.poll() is None
         engine.abandon()
         assert await exit_code(engine) == ExitCode.OK
 
