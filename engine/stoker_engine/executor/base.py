@@ -29,13 +29,13 @@ class Executor(Protocol):
         """Loads the weights; `on_progress` gets the loaded share of the bytes, 0 to 1. Raises ModelLoadError."""
 
     def profile(self) -> int:
-        """Runs the largest step without a KV cache and returns the bytes that are left for it on this device."""
+        """Runs the largest steps, on a CPU shorter ones, and returns the bytes that are left for the KV cache on this device."""
 
     def initialize_kv_cache(self, num_blocks: int) -> None:
         """Allocates the KV cache and warms the kernels up."""
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput]:
-        """One step; also called for steps of zero tokens, which only carry finished requests."""
+        """One step; also called for steps of zero tokens, which only carry finished requests. What a step raises, here or in the future, is fatal."""
 
     def shutdown(self) -> None:
         """Frees the device. May be called at any time, more than once."""

@@ -27,10 +27,7 @@ class UniprocExecutor:
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput]:
         future: Future[ModelRunnerOutput] = Future()
-        try:
-            future.set_result(self._worker.execute_model(scheduler_output))
-        except Exception as error:  # noqa: BLE001 - whatever a step raises belongs to its caller, through the future
-            future.set_exception(error)
+        future.set_result(self._worker.execute_model(scheduler_output))
         return future
 
     def shutdown(self) -> None:

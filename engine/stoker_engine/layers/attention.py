@@ -8,22 +8,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from stoker_kernels import AttentionPlan, kv_cache_shape, plan_paged_attention
+from stoker_kernels import AttentionPlan, plan_paged_attention
 
 Integers = npt.NDArray[np.integer] | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionMetadata:
-    """One step's batch of `num_requests` requests and `num_tokens` tokens.
+    """`slot_mapping[t]` is the KV cache slot of the step's token t. `plan` has what the attention op needs on the device, computed once for all layers."""
 
-    `slot_mapping[t]` is the KV cache slot of token t. `plan` has what the attention op needs on the device, computed once for all layers.
-    """
-
-    num_requests: int
-    num_tokens: int
-    max_query_len: int
-    max_sequence_len: int
     slot_mapping: Tensor
     plan: AttentionPlan
 
@@ -42,19 +35,9 @@ def build_attention_metadata(
     starts = np.asarray(query_start, dtype=np.int64)
     lengths = np.asarray(sequence_lengths, dtype=np.int64)
     return AttentionMetadata(
-        num_requests=len(lengths),
-        num_tokens=int(starts[-1]),
-        max_query_len=int(np.diff(starts).max()),
-        max_sequence_len=int(lengths.max()),
         slot_mapping=torch.from_numpy(np.asarray(slot_mapping, dtype=np.int64)).to(kv_cache.device),
         plan=plan_paged_attention(starts, lengths, block_table, kv_cache),
     )
-
-
-def allocate_kv_caches(shape: "KVCacheShape", num_blocks: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """One zeroed KV cache tensor per layer."""
-    cache_shape = kv_cache_shape(num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
-    return [torch.zeros(cache_shape, dtype=dtype, device=device) for _ in range(shape.num_layers)]
 
 
 @dataclass(frozen=True, slots=True)

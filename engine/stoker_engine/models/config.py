@@ -13,8 +13,12 @@ from stoker_engine.models.rope_config import max_context, read_rope
 
 CONFIG_NAME = "config.json"
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""By the names that configs and settings use."""
+
 _ARCHITECTURES_WITH_QKV_BIAS = ("Qwen2ForCausalLM",)
+_ARCHITECTURES_WITH_OPTIONAL_WINDOW = ("Qwen2ForCausalLM",)
+"""Their sliding_window means nothing unless use_sliding_window says so; elsewhere it counts whenever it is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,6 @@ class ModelShape:
     has_qkv_bias: bool = False
     has_output_bias: bool = False
     has_mlp_bias: bool = False
-    eos_token_ids: tuple[int, ...] = ()
     dtype: torch.dtype | None = None
 
 
@@ -72,12 +75,11 @@ def parse_config(config: ConfigFields) -> ModelShape:
         head_dim=head_dim,
         rms_norm_epsilon=config.number("rms_norm_eps", 1e-6),
         rope=rope,
-        max_context=_max_context(config, rope),
+        max_context=_max_context(config, rope, has_optional_window=architecture in _ARCHITECTURES_WITH_OPTIONAL_WINDOW),
         ties_embeddings=config.boolean("tie_word_embeddings", default=False),
         has_qkv_bias=has_bias or architecture in _ARCHITECTURES_WITH_QKV_BIAS,
         has_output_bias=has_bias,
         has_mlp_bias=config.boolean("mlp_bias", default=False),
-        eos_token_ids=_eos_token_ids(config),
         dtype=_dtype(config),
     )
 
@@ -107,20 +109,12 @@ def _heads(config: ConfigFields) -> tuple[int, int, int]:
     return num_heads, num_kv_heads, config.integer("head_dim", hidden_size // num_heads)
 
 
-def _max_context(config: ConfigFields, rope: RopeParameters) -> int:
+def _max_context(config: ConfigFields, rope: RopeParameters, *, has_optional_window: bool) -> int:
     longest = max_context(rope, config.integer("max_position_embeddings"))
-    if "sliding_window" in config and config.boolean("use_sliding_window", default=True):
+    if "sliding_window" in config and config.boolean("use_sliding_window", default=not has_optional_window):
         # Within the window every token sees all before it, so full attention is exact that far and no further.
         return min(longest, config.integer("sliding_window"))
     return longest
-
-
-def _eos_token_ids(config: ConfigFields) -> tuple[int, ...]:
-    value = config.get("eos_token_id")
-    ids = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(token_id, int) for token_id in ids):
-        raise config.error("eos_token_id", "must be a token id or a list of them")
-    return tuple(ids)
 
 
 def _dtype(config: ConfigFields) -> torch.dtype | None:
@@ -128,6 +122,6 @@ def _dtype(config: ConfigFields) -> torch.dtype | None:
     if key not in config:
         return None
     name = config.text(key)
-    if name not in _DTYPES:
-        raise config.error(key, f"must be one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+    if name not in DTYPES:
+        raise config.error(key, f"must be one of {', '.join(DTYPES)}")
+    return DTYPES[name]

@@ -34,7 +34,7 @@ def translate_gguf_config(header: GGUFHeader, source: str) -> ConfigFields:
     """The header as a Hugging Face config. Raises ModelLoadError for an architecture that is not supported, or a mixture of experts."""
     metadata = header.metadata
     architecture = metadata.get("general.architecture")
-    if architecture not in ARCHITECTURES:
+    if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
         raise ModelLoadError(f"{source}: general.architecture {architecture!r} is not supported; supported in GGUF are {', '.join(ARCHITECTURES)}")
     if metadata.get(f"{architecture}.expert_count"):
         raise ModelLoadError(f"{source}: {architecture}.expert_count {metadata[f'{architecture}.expert_count']}: mixtures of experts are not supported")
@@ -43,13 +43,12 @@ def translate_gguf_config(header: GGUFHeader, source: str) -> ConfigFields:
         raise ModelLoadError(f"{source}: tensor {EMBEDDING_NAME} is missing")
     values = _translate(_KEYS, metadata, f"{architecture}.")
     values |= {
-        "architectures": [ARCHITECTURES[str(architecture)]],
+        "architectures": [ARCHITECTURES[architecture]],
         "vocab_size": shapes[EMBEDDING_NAME][0],
         "tie_word_embeddings": HEAD_NAME not in shapes,
         "attention_bias": "blk.0.attn_output.bias" in shapes,
         "mlp_bias": "blk.0.ffn_down.bias" in shapes,
         "rope_parameters": _rope(metadata, f"{architecture}."),
-        "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
     }
     return ConfigFields(values, source)
 

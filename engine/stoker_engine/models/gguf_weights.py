@@ -3,10 +3,11 @@
 Quantized tensors are computed back by the `gguf` package, ahead of the reader in a thread for each CPU.
 """
 
+import math
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,8 @@ _LAYER_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+MAX_DIMENSIONS = 4
+"""Of a tensor, in ggml."""
 _LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
@@ -68,19 +71,23 @@ class GGUFCheckpoint:
 
     def _restore_rows(self, name: str, values: Floats) -> Floats:
         """Llama files store the rows of q and k for rotary pairs that lie side by side; ours lie half a head apart."""
-        if self.shape.architecture == "LlamaForCausalLM" and ".attn_q." in name:
-            return unpermute_rows(values, self.shape.num_heads)
-        if self.shape.architecture == "LlamaForCausalLM" and ".attn_k." in name:
-            return unpermute_rows(values, self.shape.num_kv_heads)
-        return values
+        if self.shape.architecture != "LlamaForCausalLM" or not (".attn_q." in name or ".attn_k." in name):
+            return values
+        num_heads = self.shape.num_heads if ".attn_q." in name else self.shape.num_kv_heads
+        if len(values) % (2 * num_heads):
+            raise ModelLoadError(f"{self.path}: tensor {name} has {len(values)} rows, which are no pairs for {num_heads} heads")
+        return unpermute_rows(values, num_heads)
 
 
 def open_gguf(path: Path) -> GGUFCheckpoint:
     """Reads the header of a GGUF file. Raises ModelLoadError for a file that is damaged or has a model that is not supported."""
     header = read_gguf_header(path)
+    _check_tensors(header.tensors, path)
     shape = parse_config(translate_gguf_config(header, str(path)))
     for tensor in header.tensors:
         if tensor.name == ROPE_FACTORS_NAME:
+            if tensor.shape != (shape.rope.rotary_dim // 2,):
+                raise ModelLoadError(f"{path}: tensor {tensor.name} has the shape {list(tensor.shape)}, the rope has {shape.rope.rotary_dim // 2} frequencies")
             factors = _dequantize(np.memmap(path, mode="r"), tensor, path)
             shape = replace(shape, rope=replace(shape.rope, frequency_factors=tuple(factors.tolist())))
     return GGUFCheckpoint(path, header, shape)
@@ -100,19 +107,41 @@ def unpermute_rows(values: Floats, num_heads: int) -> Floats:
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
 
 
-def _dequantize(data: npt.NDArray[np.uint8], tensor: GGUFTensor, path: Path) -> Floats:
+def _check_tensors(tensors: Sequence[GGUFTensor], path: Path) -> None:
+    """Raises ModelLoadError for a line of the tensor table that cannot be true: all of them are checked before the first is read."""
+    file_bytes = path.stat().st_size
+    names = set[str]()
+    for tensor in tensors:
+        if tensor.name in names:
+            raise ModelLoadError(f"{path}: tensor {tensor.name} is there twice")
+        names.add(tensor.name)
+        values_per_block, _ = _block_layout(tensor, path)
+        if not 1 <= len(tensor.shape) <= MAX_DIMENSIONS or 0 in tensor.shape or tensor.shape[-1] % values_per_block:
+            raise ModelLoadError(f"{path}: tensor {tensor.name} has the shape {list(tensor.shape)}, which its type cannot have")
+        end = tensor.offset + _num_bytes(tensor, path)
+        if end > file_bytes:
+            raise ModelLoadError(f"{path}: the file is truncated: it has {file_bytes} bytes, tensor {tensor.name} ends at {end}")
+
+
+def _block_layout(tensor: GGUFTensor, path: Path) -> tuple[int, int]:
+    """(values, bytes) of a block of the tensor's type. Raises ModelLoadError for a type that is not known."""
     try:
-        quantization = GGMLQuantizationType(tensor.type_code)
-    except ValueError:
+        values_per_block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(tensor.type_code)]
+    except (ValueError, KeyError):
         raise ModelLoadError(f"{path}: tensor {tensor.name} has the unknown type {tensor.type_code}") from None
-    values_per_block, block_bytes = GGML_QUANT_SIZES[quantization]
-    row_bytes = tensor.shape[-1] // values_per_block * block_bytes
-    num_rows = int(np.prod(tensor.shape[:-1]))
-    end = tensor.offset + num_rows * row_bytes
-    if end > len(data):
-        raise ModelLoadError(f"{path}: the file is truncated: it has {len(data)} bytes, tensor {tensor.name} ends at {end}")
+    return values_per_block, block_bytes
+
+
+def _num_bytes(tensor: GGUFTensor, path: Path) -> int:
+    values_per_block, block_bytes = _block_layout(tensor, path)
+    return math.prod(tensor.shape) // values_per_block * block_bytes
+
+
+def _dequantize(data: npt.NDArray[np.uint8], tensor: GGUFTensor, path: Path) -> Floats:
+    quantization = GGMLQuantizationType(tensor.type_code)
+    rows = data[tensor.offset : tensor.offset + _num_bytes(tensor, path)].reshape(math.prod(tensor.shape[:-1]), -1)
     try:
-        values = dequantize(data[tensor.offset : end].reshape(num_rows, row_bytes), quantization)
+        values = dequantize(rows, quantization)
     except NotImplementedError as error:
         raise ModelLoadError(f"{path}: tensor {tensor.name} has the type {quantization.name}, which cannot be computed back") from error
     return np.require(values, dtype=np.float32, requirements=["C", "W"]).reshape(tensor.shape)

@@ -12,7 +12,7 @@ from torch import Tensor
 from stoker_engine.config import EngineConfig
 from stoker_engine.errors import ConfigError
 from stoker_engine.layers.attention import KVCacheShape
-from stoker_engine.models.config import ModelShape
+from stoker_engine.models.config import DTYPES, ModelShape
 from stoker_engine.models.gguf_weights import open_gguf
 from stoker_engine.models.llama import HEAD, LlamaModel
 from stoker_engine.models.registry import find_architecture
@@ -20,8 +20,6 @@ from stoker_engine.models.safetensors_weights import open_directory
 from stoker_engine.models.weights import WeightPlacement, load_weights, make_dummy_weights
 
 logger = logging.getLogger(__name__)
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +44,6 @@ class LoadedModel:
 
 class Checkpoint(Protocol):
     """A model's files: their configuration, read, and their tensors, to be read once."""
-
-    @property
-    def path(self) -> Path: ...
 
     @property
     def shape(self) -> ModelShape: ...
@@ -94,7 +89,7 @@ def resolve_dtype(setting: str, checkpoint_dtype: torch.dtype | None, device: to
     CPUs have no float16 arithmetic to speak of, and bfloat16 has the wider range; float16 is used only if the checkpoint or the user says so.
     """
     if setting != "auto":
-        return _DTYPES[setting]
+        return DTYPES[setting]
     if checkpoint_dtype is None:
         return torch.bfloat16
     if checkpoint_dtype == torch.float16 and device.type == "cpu":

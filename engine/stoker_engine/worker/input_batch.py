@@ -43,12 +43,6 @@ class InputBatch:
         self._block_ids = GrowingTable(_INITIAL_ROWS, _INITIAL_TOKENS // block_size)
         self._num_computed_tokens: Int64s = np.zeros(_INITIAL_ROWS, dtype=np.int64)
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._rows
-
     def add(self, request: NewRequestData) -> None:
         """Takes a request in, in place of one with the same id."""
         self.remove(request.request_id)

@@ -5,6 +5,7 @@ import logging
 import torch
 
 from stoker_engine.config import EngineConfig
+from stoker_engine.core.kv_cache_config import GIB, MAX_CPU_KV_CACHE_BYTES
 from stoker_engine.models.loader import LoadedModel
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.worker.device import available_host_memory, peak_resident_bytes, reset_peak_resident_bytes, resident_bytes
@@ -14,30 +15,29 @@ from stoker_engine.worker.model_runner import ModelRunner
 
 logger = logging.getLogger(__name__)
 
-MAX_CPU_KV_CACHE_BYTES = 2 << 30
-"""Unless the settings ask for more: on a CPU the memory is shared with everything else on the machine."""
 MAX_CPU_TOKENS = 512
 """Longer prefills are not run on a CPU, where one takes seconds; their activations grow in proportion to the tokens."""
-GIB = 1 << 30
 
 
 def profile_kv_cache_bytes(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
-    """Runs the largest steps and returns the bytes that the KV cache may take; 0 if nothing is left."""
+    """Runs the largest steps, on a CPU of at most MAX_CPU_TOKENS, and returns the bytes that are left for the KV cache; 0 if nothing is."""
     profile = _profile_cpu if loaded.model.device.type == "cpu" else _profile_cuda
     available = profile(config, loaded, vocab_size)
-    logger.info("memory for the KV cache: %.2f GiB", available / GIB)
-    return config.kv_cache_memory_bytes or available
+    logger.info("memory left for the KV cache: %.2f GiB", available / GIB)
+    return available
 
 
 def _profile_cpu(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
     prefill, sampling = _largest_steps(config, loaded, MAX_CPU_TOKENS)
     num_profiled = prefill.scheduler_output.total_num_scheduled_tokens
+    token_bytes = loaded.kv_block_bytes // config.block_size
     peaks = []
     for step in (prefill, sampling):
         before = resident_bytes()
         reset_peak_resident_bytes()
         _run(step, loaded, vocab_size)
-        peaks.append(max(0, peak_resident_bytes() - before - step.num_blocks * loaded.kv_block_bytes))
+        # Of the KV cache only what the step wrote is resident.
+        peaks.append(max(0, peak_resident_bytes() - before - step.scheduler_output.total_num_scheduled_tokens * token_bytes))
     activations = max(peaks[0] * _max_step_tokens(config, loaded) // num_profiled, peaks[1])
     available = int(config.gpu_memory_utilization * available_host_memory()) - activations
     return max(0, min(available, MAX_CPU_KV_CACHE_BYTES))

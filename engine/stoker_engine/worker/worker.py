@@ -46,7 +46,7 @@ class Worker:
         )
 
     def profile(self) -> int:
-        """Runs the largest step; the bytes that are left for the KV cache."""
+        """Runs the largest steps, on a CPU shorter ones; returns the bytes that are left for the KV cache."""
         return profile_kv_cache_bytes(self._config, self._model(), self._vocab_size)
 
     def initialize_kv_cache(self, num_blocks: int) -> None:

@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from stoker_engine.config import EngineConfig, ModelConfig
-from stoker_engine.layers.attention import allocate_kv_caches, build_attention_metadata
+from stoker_engine.layers.attention import build_attention_metadata
 from stoker_engine.models.loader import LoadedModel, load_model
+from stoker_engine.worker.kv_cache import allocate_kv_cache
 
 TINY = {
     "vocab_size": 96,
@@ -92,7 +93,7 @@ class PagedRun:
         block_size = loaded.kv_cache_shape.block_size
         blocks_each = -(-max_tokens // block_size)
         self._tables = np.random.default_rng(0).permutation(num_sequences * blocks_each).reshape(num_sequences, blocks_each)
-        self._caches = allocate_kv_caches(loaded.kv_cache_shape, num_sequences * blocks_each, loaded.dtype, torch.device("cpu"))
+        self._caches = allocate_kv_cache(loaded.kv_cache_shape, num_sequences * blocks_each, loaded.dtype, torch.device("cpu"))
         self._computed = [0] * num_sequences
 
     def step(self, tokens: dict[int, Sequence[int]]) -> dict[int, Tensor]:

@@ -54,7 +54,6 @@ def test_head_dim_is_derived_where_it_is_null() -> None:
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings must be true or false, got 'yes'"),
         ({"architectures": []}, "architectures must be a list with the model's architecture, got []"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config with quant_method 'gptq' is not supported"),
-        ({"eos_token_id": "</s>"}, "eos_token_id must be a token id or a list of them, got '</s>'"),
         ({"rope_scaling": [1]}, "rope_scaling must be an object, got [1]"),
     ],
 )
@@ -82,15 +81,17 @@ def test_the_checkpoints_dtype_is_read_in_both_spellings(key: str, tmp_path: Pat
     assert read_config(tmp_path).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize(("eos", "expected"), [(None, ()), (2, (2,)), ([2, 7], (2, 7))])
-def test_one_eos_id_or_many_are_read(eos: object, expected: tuple[int, ...]) -> None:
-    assert parse(eos_token_id=eos).eos_token_ids == expected
-
-
 @pytest.mark.case("C056")
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [({}, 512), ({"sliding_window": 128}, 128), ({"sliding_window": 128, "use_sliding_window": False}, 512), ({"sliding_window": 1024}, 512)],
+    [
+        ({}, 512),
+        ({"sliding_window": 128}, 128),
+        ({"sliding_window": 128, "use_sliding_window": False}, 512),
+        ({"sliding_window": 1024}, 512),
+        ({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 128}, 512),
+        ({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 128, "use_sliding_window": True}, 128),
+    ],
 )
 def test_the_context_ends_where_a_sliding_window_would_begin_to_matter(values: dict[str, Any], expected: int) -> None:
     assert parse(**values).max_context == expected

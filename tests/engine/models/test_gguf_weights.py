@@ -1,3 +1,6 @@
+import random
+import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "rope_freqs": "rope_freqs",
 }
 
 
@@ -124,7 +128,6 @@ def test_the_dtype_is_bfloat16_unless_set(half: Any) -> None:
 def test_rope_factors_divide_the_frequencies(half: Any) -> None:
     factors = torch.tensor([1.0, 2.0, 4.0, 8.0])
     half.reference.register_buffer("rope_freqs", factors)
-    NAMES["rope_freqs"] = "rope_freqs"
     state = half.reference.state_dict()
     state["rope_freqs.weight"] = state.pop("rope_freqs")
     half.reference.state_dict = lambda: state
@@ -150,6 +153,70 @@ def test_a_file_cut_within_its_tensors_says_so(half: Any) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ModelLoadError, match=r"the file is truncated: it has \d+ bytes, tensor \S+ ends at \d+"):
         load(path)
+
+
+def write_table(path: Path, name: str, shape: tuple[int, ...], type_code: int = 1, offset: int = 0, count: int = 1) -> Path:
+    """A file with a table of one tensor, `count` times, and a block of 4 KiB behind it; shape as ggml has it, the columns first."""
+    architecture = b"general.architecture"
+    pair = struct.pack("<Q", len(architecture)) + architecture + struct.pack("<IQ", 8, 5) + b"llama"
+    line = struct.pack("<Q", len(name)) + name.encode() + struct.pack(f"<I{len(shape)}Q", len(shape), *shape) + struct.pack("<IQ", type_code, offset)
+    path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, count, 1) + pair + count * line + bytes(4096))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"shape": ()}, "tensor token_embd.weight has the shape [], which its type cannot have"),
+        ({"shape": (0, 4)}, "tensor token_embd.weight has the shape [4, 0], which its type cannot have"),
+        ({"shape": (1, 1, 1, 1, 1)}, "tensor token_embd.weight has the shape [1, 1, 1, 1, 1], which its type cannot have"),
+        ({"shape": (33, 4), "type_code": 8}, "tensor token_embd.weight has the shape [4, 33], which its type cannot have"),
+        ({"shape": (2**63, 2**63)}, "the file is truncated: it has"),
+        ({"shape": (4, 4), "offset": 2**64 - 1}, "the file is truncated: it has"),
+        ({"shape": (4, 4), "type_code": 2**32 - 1}, "tensor token_embd.weight has the unknown type 4294967295"),
+        ({"shape": (4, 4), "count": 2}, "tensor token_embd.weight is there twice"),
+    ],
+)
+def test_a_damaged_line_of_the_tensor_table_is_refused_by_name(table: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = write_table(tmp_path / "m.gguf", "token_embd.weight", **table)
+    with pytest.raises(ModelLoadError) as error:
+        open_gguf(path)
+    assert str(error.value).startswith(f"{path}: {message}")
+
+
+def test_no_damage_to_the_tensor_table_raises_anything_else(half: Any) -> None:
+    path = write_gguf(half.path / "m.gguf", half.reference, GGMLQuantizationType.F16)
+    whole, rng, refused = path.read_bytes(), random.Random(1), 0
+    table = range(min(whole.index(name) for name in (b"token_embd.weight", b"blk.0.")) - 8, whole.index(b"output.weight") + 40)
+    for _ in range(200):
+        damaged = bytearray(whole)
+        for place in rng.sample(table, rng.choice([1, 2, 8])):
+            damaged[place] = rng.choice([0, 1, 2, 127, 128, 255, damaged[place] ^ 1 << rng.randrange(8)])
+        path.write_bytes(damaged)
+        try:
+            load(path)
+        except ModelLoadError as error:
+            assert str(error).startswith(f"{path}: ")
+            refused += 1
+    assert refused > 100
+
+
+def test_rows_that_are_no_pairs_for_the_heads_are_refused(half: Any) -> None:
+    half.write(intermediate_size=88)
+    path = write_gguf(half.path / "m.gguf", half.reference, GGMLQuantizationType.F16)
+    names = (b"blk.0.attn_q.weight", b"blk.0.ffn_up.weight")
+    first, second, third = re.split(b"|".join(names), path.read_bytes())
+    path.write_bytes(first + names[1] + second + names[0] + third)
+    with pytest.raises(ModelLoadError, match=r"tensor blk\.0\.attn_q\.weight has 88 rows, which are no pairs for 8 heads"):
+        dict(open_gguf(path).iterate_tensors())
+
+
+def test_an_architecture_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "m.gguf", "token_embd.weight", (4, 4))
+    a_list = struct.pack("<IIQ", 9, 0, 1) + b"\x05"
+    path.write_bytes(path.read_bytes().replace(struct.pack("<IQ", 8, 5) + b"llama", a_list))
+    with pytest.raises(ModelLoadError, match=r"general\.architecture \[5\] is not supported"):
+        open_gguf(path)
 
 
 def test_an_unknown_architecture_is_refused_with_those_that_are_known(half: Any) -> None:

@@ -3,11 +3,11 @@ import logging
 import pytest
 import torch
 
+from stoker_engine.core.kv_cache_config import MAX_CPU_KV_CACHE_BYTES
 from stoker_engine.core.scheduler_output import CachedRequestData, NewRequestData, SchedulerOutput
 from stoker_engine.errors import ConfigError, ModelLoadError
 from stoker_engine.executor.uniproc import UniprocExecutor
 from stoker_engine.sampling_params import SamplingParams
-from stoker_engine.worker.memory_profile import MAX_CPU_KV_CACHE_BYTES
 
 
 def _start(config, num_blocks: int = 50) -> UniprocExecutor:
@@ -38,15 +38,9 @@ def test_a_model_is_loaded_profiled_and_run(make_config) -> None:
     executor.shutdown()
 
 
-def test_profiling_obeys_kv_cache_memory_bytes(make_config) -> None:
-    executor = UniprocExecutor(make_config(kv_cache_memory_bytes=3 << 30))
-    executor.load_model(lambda share: None)
-    assert executor.profile() == 3 << 30
-
-
-def test_a_step_that_raises_tells_so_through_its_future(make_config) -> None:
-    executor = UniprocExecutor(make_config())
-    assert isinstance(executor.execute_model(_step(SamplingParams())).exception(), RuntimeError)
+def test_a_step_before_there_is_a_kv_cache_raises(make_config) -> None:
+    with pytest.raises(RuntimeError, match="execute_model before initialize_kv_cache"):
+        UniprocExecutor(make_config()).execute_model(_step(SamplingParams()))
 
 
 def test_a_model_that_is_not_there_is_a_configuration_error(make_config, tmp_path) -> None:
