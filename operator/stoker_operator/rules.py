@@ -1,15 +1,14 @@
 """Rules between fields: each once, as CEL for the API server and as a predicate for `stoker up`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from stoker_engine.config import LifecycleConfig, seconds
+from stoker_engine.config import MAX_HOURS, LifecycleConfig
+from stoker_engine.settings import Bounds, bounds_of
 from stoker_operator.names import MAX_NAME_LENGTH
 from stoker_operator.v1alpha1 import NAME_PATTERN, InferenceDeployment
-
-MAX_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +30,22 @@ class Rule:
         return (*self.node, *self.field.split(".")) if self.field else self.node
 
 
-def _duration_rule(attribute: str, *, may_be_zero: bool) -> Rule:
-    field = next(field.encode_name for field in msgspec.structs.fields(LifecycleConfig) if field.name == attribute)
+def _duration_rules() -> Iterator[Rule]:
+    """The bounds that the flags have, too."""
+    bounds = bounds_of(LifecycleConfig)
+    for field in msgspec.structs.fields(LifecycleConfig):
+        yield _duration_rule(field, bounds[field.encode_name])
+
+
+def _duration_rule(field: msgspec.structs.FieldInfo, bounds: Bounds) -> Rule:
     at_most = f"duration(self) <= duration('{MAX_HOURS}h')"
     return Rule(
-        node=("spec", "lifecycle", field),
+        node=("spec", "lifecycle", field.encode_name),
         field=None,
-        cel=at_most if may_be_zero else f"duration(self) > duration('0s') && {at_most}",
-        message=f"must be at most {MAX_HOURS}h" if may_be_zero else f"must be more than 0s and at most {MAX_HOURS}h",
-        holds=lambda deployment: _in_range(seconds(getattr(deployment.spec.lifecycle, attribute)), may_be_zero=may_be_zero),
+        cel=at_most if bounds.holds("0s") else f"duration(self) > duration('0s') && {at_most}",
+        message=bounds.allowed,
+        holds=lambda deployment: bounds.holds(getattr(deployment.spec.lifecycle, field.name)),
     )
-
-
-def _in_range(duration: float, *, may_be_zero: bool) -> bool:
-    return (duration > 0 or may_be_zero) and duration <= MAX_HOURS * 3600
 
 
 def _model_length_fits(deployment: InferenceDeployment) -> bool:
@@ -89,7 +90,5 @@ RULES: tuple[Rule, ...] = (
         message="must be at most maxNumBatchedTokens while enableChunkedPrefill is false; raise maxNumBatchedTokens",
         holds=_model_length_fits,
     ),
-    _duration_rule("startup_timeout", may_be_zero=False),
-    _duration_rule("drain_timeout", may_be_zero=True),
-    _duration_rule("engine_hang_timeout", may_be_zero=False),
+    *_duration_rules(),
 )

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from stoker_engine.settings import in_schema
+
 Schema = dict[str, Any]
 
 _DROPPED = frozenset({"title", "examples", "additionalProperties"})
@@ -26,6 +28,8 @@ def _structural(node: Schema, components: dict[str, Schema]) -> Schema:
     node = _resolve(node, components)
     result = {key: value for key, value in node.items() if key not in _DROPPED}
     result |= _bounds(node)
+    if "pattern" in node:
+        result["pattern"] = in_schema(node["pattern"])
     if "enum" in node:
         result["type"] = "string" if isinstance(node["enum"][0], str) else "integer"
     if result["type"] == "integer":

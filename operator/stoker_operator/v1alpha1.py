@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from stoker_engine.config import EngineSettings, LifecycleConfig, ModelConfig
-from stoker_engine.settings import Settings
+from stoker_engine.settings import Settings, to_the_end
 from stoker_gateway.api.config import ApiSettings
 from stoker_operator.names import DEFAULT_NAMESPACE, MAX_NAME_LENGTH
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS label that begins with a letter: a Service takes the name."""
 
-ResourceName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH, examples=["smollm2"])]
-Namespace = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+ResourceName = Annotated[str, Meta(pattern=to_the_end(NAME_PATTERN), max_length=MAX_NAME_LENGTH, examples=["smollm2"])]
+Namespace = Annotated[str, Meta(pattern=to_the_end(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), max_length=63)]
 
 
 class ObjectMeta(Settings, frozen=True, kw_only=True):
@@ -48,7 +48,9 @@ class Condition(Settings, frozen=True, kw_only=True):
 
     type: Annotated[str, Meta(min_length=1, max_length=316, description="What the condition is about, such as Ready.")]
     status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether it holds.")]
-    reason: Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", description="Why, in one CamelCase word.")]
+    reason: Annotated[
+        str, Meta(min_length=1, max_length=1024, pattern=to_the_end(r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"), description="Why, in one CamelCase word.")
+    ]
     message: Annotated[str, Meta(max_length=32768, description="Why, in a sentence.")]
     last_transition_time: Annotated[str, Meta(max_length=64, description="When status last changed.", extra_json_schema={"format": "date-time"})]
     observed_generation: Annotated[int, Meta(ge=0, description="The generation that the condition was computed for.")] = 0
