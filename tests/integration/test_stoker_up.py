@@ -54,7 +54,7 @@ class StokerUp:
         return self.output_path.read_text()
 
     def children(self, title: str) -> list[psutil.Process]:
-        return [child for child in psutil.Process(self.process.pid).children(recursive=True) if child.cmdline()[:1] == [title]]
+        return [child for child in psutil.Process(self.process.pid).children(recursive=True) if _title(child) == title]
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.output
@@ -77,6 +77,13 @@ class StokerUp:
     def interrupt(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(60)
+
+
+def _title(process: psutil.Process) -> str | None:
+    try:
+        return process.cmdline()[0]
+    except (psutil.NoSuchProcess, psutil.ZombieProcess, IndexError):
+        return None
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ CONFIG_NAME = "config.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """By the names that configs and settings use."""
 
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
+"""Those that are supported; anything else is refused before the rest of its configuration is looked at."""
 _ARCHITECTURES_WITH_QKV_BIAS = ("Qwen2ForCausalLM",)
 _ARCHITECTURES_WITH_OPTIONAL_WINDOW = ("Qwen2ForCausalLM",)
 """Their sliding_window means nothing unless use_sliding_window says so; elsewhere it counts whenever it is there."""
@@ -88,7 +90,10 @@ def _architecture(config: ConfigFields) -> str:
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise config.error("architectures", "must be a list with the model's architecture")
-    return architectures[0]
+    name: str = architectures[0]
+    if name not in ARCHITECTURES:
+        raise ModelLoadError(f"{config.source}: architecture {name!r} is not supported; supported are {', '.join(ARCHITECTURES)}")
+    return name
 
 
 def _refuse_unsupported(config: ConfigFields) -> None:

@@ -15,7 +15,7 @@ from stoker_engine.layers.attention import KVCacheShape
 from stoker_engine.models.config import DTYPES, ModelShape
 from stoker_engine.models.gguf_weights import open_gguf
 from stoker_engine.models.llama import HEAD, LlamaModel
-from stoker_engine.models.registry import find_architecture
+from stoker_engine.models.registry import ARCHITECTURES_BY_NAME
 from stoker_engine.models.safetensors_weights import open_directory
 from stoker_engine.models.weights import WeightPlacement, load_weights, make_dummy_weights
 
@@ -58,7 +58,7 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
     """
     checkpoint: Checkpoint = open_directory(path) if path.is_dir() else open_gguf(path)
     shape = checkpoint.shape
-    architecture = find_architecture(shape.architecture)
+    architecture = ARCHITECTURES_BY_NAME[shape.architecture]
     max_model_len = resolve_max_model_len(config.max_model_len, shape)
     placement = WeightPlacement(resolve_dtype(config.dtype, shape.dtype, device), device, on_progress)
     parameters = architecture.parameters(shape)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from stoker_engine.errors import ModelLoadError
-from stoker_engine.models.config import ModelShape
+from stoker_engine.models.config import ARCHITECTURES, ModelShape
 from stoker_engine.models.llama import LlamaModel, llama_parameters
 from stoker_engine.models.weights import Parameter
 
@@ -22,11 +21,4 @@ class Architecture:
 _LLAMA = Architecture(llama_parameters, LlamaModel)
 
 # Mistral is Llama within its sliding window, Qwen2 is Llama with biases on q, k and v.
-_ARCHITECTURES = {"LlamaForCausalLM": _LLAMA, "MistralForCausalLM": _LLAMA, "Qwen2ForCausalLM": _LLAMA}
-
-
-def find_architecture(name: str) -> Architecture:
-    """The architecture that a config names. Raises ModelLoadError listing those that are supported."""
-    if name not in _ARCHITECTURES:
-        raise ModelLoadError(f"architecture {name!r} is not supported; supported are {', '.join(_ARCHITECTURES)}")
-    return _ARCHITECTURES[name]
+ARCHITECTURES_BY_NAME = dict.fromkeys(ARCHITECTURES, _LLAMA)

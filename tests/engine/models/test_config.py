@@ -9,7 +9,6 @@ from stoker_engine.errors import ModelLoadError
 from stoker_engine.models.config import ModelShape, parse_config, read_config
 from stoker_engine.models.config_fields import ConfigFields
 from stoker_engine.models.llama import llama_parameters
-from stoker_engine.models.registry import find_architecture
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -99,4 +98,4 @@ def test_the_context_ends_where_a_sliding_window_would_begin_to_matter(values: d
 
 def test_an_architecture_that_is_not_supported_is_refused_with_those_that_are() -> None:
     with pytest.raises(ModelLoadError, match="'MambaForCausalLM' is not supported; supported are LlamaForCausalLM, "):
-        find_architecture("MambaForCausalLM")
+        parse_config(ConfigFields({"architectures": ["MambaForCausalLM"]}, "config.json"))
