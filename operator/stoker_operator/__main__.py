@@ -1,6 +1,7 @@
 """The `stoker` command: `stoker up` and `stoker crd`."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -21,6 +22,10 @@ class _OneLineParser(argparse.ArgumentParser):
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and exits: 0, 1 for a failure, 2 for bad input, 128 + signal when a second signal cut a drain short."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character, or a file name that is no text, must not stop the replicas.
+            stream.reconfigure(errors="replace")
     options = _parser().parse_args(args)
     if options.command == "crd":
         sys.stdout.write(crd_yaml())

@@ -95,8 +95,8 @@ def _parse(name: str, text: bytes) -> Iterator[Document]:
 def _construct(name: str, loader: _Loader, node: yaml.Node) -> object:
     try:
         return loader.construct_document(node)
-    except (ValueError, KeyError, AttributeError) as error:
-        # What PyYAML raises for an explicit tag on text of another kind, such as `!!bool maybe`.
+    except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        # What PyYAML raises for an explicit tag on text of another kind, such as `!!bool maybe` or `!!int ""`, and for a number too large for a float.
         raise ManifestError(f"{name}:{node.start_mark.line + 1}: invalid YAML: a tag (!!…) does not fit its value: {_one_line(str(error))}") from error
 
 

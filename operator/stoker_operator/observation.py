@@ -47,8 +47,9 @@ class Observation:
         return self.startup.phase == READY
 
     @property
-    def num_in_flight(self) -> int:
-        return self.load.num_running + self.load.num_waiting if self.load else 0
+    def num_in_flight(self) -> int | None:
+        """None while the api has no numbers."""
+        return self.load.num_running + self.load.num_waiting if self.load else None
 
 
 NOTHING_SEEN = Observation(StartupReport(phase=STARTING))

@@ -42,3 +42,5 @@ def _try(host: str, port: int) -> int | None:
         if error.errno == errno.EADDRINUSE:
             return None
         raise LocalError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise LocalError(f"cannot listen on {host}:{port}: not the name of a host; set --host to an address of this machine") from error

@@ -25,7 +25,7 @@ class ChildProcess:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=write_fd, stderr=write_fd, pass_fds=inherited_fds, start_new_session=True
             )
-        except OSError:
+        except BaseException:  # cancellation, too
             os.close(read_fd)
             raise
         finally:

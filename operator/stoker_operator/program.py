@@ -48,6 +48,7 @@ class Program:
         self._events = events
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
+        self._killing = False
         self._process: ChildProcess | None = None
         self._last_line = ""
         self.ended = asyncio.Event()
@@ -79,8 +80,9 @@ class Program:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to the process and its group, and no restart any more."""
+        """SIGKILL to the process and its group, also to one that is being started, and no restart any more."""
         self._stopping.set()
+        self._killing = True
         if self._process is not None:
             self._process.kill()
 
@@ -93,7 +95,9 @@ class Program:
             self._last_line = f"cannot be started: {error}"
             return ExitCode.FAILED
         self.last_exit = None
-        if self._stopping.is_set():
+        if self._killing:
+            self._process.kill()
+        elif self._stopping.is_set():
             self._process.send_signal(signal.SIGTERM)
         return await self._process.wait()
 

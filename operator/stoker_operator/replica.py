@@ -65,6 +65,8 @@ class Replica:
     async def drain(self) -> None:
         """SIGTERM to the api, to the engine when the api has ended, SIGKILL to what is left when the grace is over."""
         self.state.draining = True
+        # What was in flight a second ago may have ended: nothing is said until the next look.
+        self.state.observation = Observation(self.state.observation.startup)
         try:
             async with asyncio.timeout(self.plan.grace):
                 for program in (self.api, self.engine):

@@ -32,8 +32,8 @@ def _phase(replica: Replica) -> tuple[str, str]:
     if replica.api.ended.is_set() and replica.engine.ended.is_set():
         return STOPPED, ""
     if replica.state.draining:
-        num_in_flight = 0 if replica.api.ended.is_set() else observation.num_in_flight
-        return "draining", f"{num_in_flight} {'request' if num_in_flight == 1 else 'requests'} in flight"
+        num_in_flight = None if replica.api.ended.is_set() else observation.num_in_flight
+        return "draining", "" if num_in_flight is None else f"{num_in_flight} {'request' if num_in_flight == 1 else 'requests'} in flight"
     if pending := replica.pending_exit:
         return "restarting", str(pending)
     if observation.is_ready:

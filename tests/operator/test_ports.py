@@ -26,6 +26,12 @@ def test_ports_end_at_the_last_one() -> None:
         choose_ports("127.0.0.1", MAX_PORT, 2)
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "ä" * 64])
+def test_a_host_that_is_no_name_at_all_is_named(host: str) -> None:
+    with pytest.raises(LocalError, match=rf"cannot listen on {host}:8080: "):
+        choose_ports(host, 8080, 1)
+
+
 def test_a_host_that_is_not_ours_is_named() -> None:
     with pytest.raises(LocalError, match=r"cannot listen on 192\.0\.2\.1:8080: Cannot assign requested address"):
         choose_ports("192.0.2.1", 8080, 1)

@@ -1,9 +1,11 @@
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from stoker_operator.errors import LocalError
-from stoker_operator.socket_directories import SocketDirectories
+from stoker_operator.socket_directories import ABANDONED_SECONDS, SocketDirectories
 
 
 def test_a_directory_is_ours_alone_and_has_eight_hex_digits(tmp_path: Path) -> None:
@@ -39,6 +41,18 @@ def test_what_a_killed_supervisor_left_is_swept(tmp_path: Path) -> None:
     directories = SocketDirectories(tmp_path / "root")
     path = directories.create()
     assert list((tmp_path / "root").iterdir()) == [path]
+    directories.remove_all()
+
+
+def test_a_directory_without_its_final_name_is_swept_once_nobody_can_be_making_it(tmp_path: Path) -> None:
+    old, young = tmp_path / "root" / "new-0123abcd", tmp_path / "root" / "new-0123abce"
+    for path in (old, young):
+        path.mkdir(parents=True)
+    then = time.time() - ABANDONED_SECONDS - 5
+    os.utime(old, (then, then))
+    directories = SocketDirectories(tmp_path / "root")
+    path = directories.create()
+    assert set((tmp_path / "root").iterdir()) == {path, young}
     directories.remove_all()
 
 
