@@ -58,6 +58,16 @@ def test_decodes_of_very_different_lengths_are_not_padded_to_the_longest(build_a
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
 
 
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(lengths=st.lists(st.integers(1, 700), min_size=1, max_size=20))
+def test_no_decode_is_padded_to_more_than_twice_its_length_or_128(build_attention_case: BuildCase, lengths: list[int]) -> None:
+    case = build_attention_case([(1, length - 1) for length in lengths], heads=(1, 1), head_dim=8)
+    plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
+    for group in plan.decode_groups:
+        rows = range(len(lengths)) if group.rows is None else group.rows.tolist()
+        assert group.slots.numel() // group.num_rows <= max(2 * min(lengths[row] for row in rows), 128)
+
+
 def test_a_group_gathers_no_more_than_its_bound(build_attention_case: BuildCase, monkeypatch: pytest.MonkeyPatch) -> None:
     case = build_attention_case([(1, 49)] * 5, heads=(2, 1), head_dim=8)
     monkeypatch.setitem(attention_plan.MAX_GROUP_BYTES, "cpu", 100 * 2 * 8 * 4)
