@@ -1,7 +1,7 @@
 """SamplingParams: how to choose each next token of one request. The values are checked here; what depends on the model, in InputProcessor."""
 
 import enum
-import math
+import reprlib
 from collections.abc import Callable
 
 import msgspec
@@ -17,7 +17,12 @@ MAX_LOGIT_BIAS_TOKENS = 1024
 MAX_STOP_STRINGS = 64
 MAX_STOP_TOKEN_IDS = 128
 MAX_BAD_WORDS = 1000
+MAX_BAD_WORDS_CHARACTERS = 16384
+"""Of all bad words together: each is tokenized twice."""
 MAX_LOGPROB_TOKEN_IDS = 128
+MIN_REPETITION_PENALTY = 0.01
+MAX_REPETITION_PENALTY = 100.0
+"""The logits of seen tokens are multiplied or divided by it: farther from 1 it says no more, and soon overflows them."""
 ALL_LOGPROBS = -1
 """`logprobs=-1` asks for the whole vocabulary, where the engine's max_logprobs allows it."""
 
@@ -86,9 +91,18 @@ class SamplingParams(msgspec.Struct, array_like=True, omit_defaults=True, kw_onl
         return self.temperature < GREEDY_TEMPERATURE
 
 
+_REPR = reprlib.Repr()
+_REPR.maxlist, _REPR.maxstring, _REPR.maxlong, _REPR.maxother = 8, 100, 40, 100
+"""Shows the beginning of a value without writing all of it, which may be megabytes."""
+
+
 def _fail(name: str, value: object, allowed: str) -> None:
-    text = repr(value)
-    raise ParameterError(f"{name} must be {allowed}, got {text if len(text) <= 100 else text[:100] + '…'}", name)
+    raise ParameterError(f"{name} must be {allowed}, got {_REPR.repr(value)}", name)
+
+
+def _check_count(name: str, count: int, most: int, what: str) -> None:
+    if count > most:
+        raise ParameterError(f"{name} must be at most {most} {what}, got {count}", name)
 
 
 def _check_numbers(p: SamplingParams) -> None:
@@ -97,6 +111,7 @@ def _check_numbers(p: SamplingParams) -> None:
         ("min_p", 0.0, 1.0),
         ("presence_penalty", -2.0, 2.0),
         ("frequency_penalty", -2.0, 2.0),
+        ("repetition_penalty", MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY),
     )
     for name, low, high in ranges:
         value = getattr(p, name)
@@ -104,8 +119,6 @@ def _check_numbers(p: SamplingParams) -> None:
             _fail(name, value, f"between {low:g} and {high:g}")
     if not 0.0 < p.top_p <= 1.0:
         _fail("top_p", p.top_p, "above 0 and at most 1")
-    if not 0.0 < p.repetition_penalty < math.inf:
-        _fail("repetition_penalty", p.repetition_penalty, "above 0 and finite")
     if p.top_k < -1:
         _fail("top_k", p.top_k, "-1 or 0 (off), or at least 1")
     if p.seed is not None and not -(2**63) <= p.seed < 2**64:
@@ -128,31 +141,32 @@ def _check_logprobs(p: SamplingParams) -> None:
         value = getattr(p, name)
         if value is not None and value < ALL_LOGPROBS:
             _fail(name, value, "at least 0, or -1 for the whole vocabulary")
-    if p.logprob_token_ids is not None and not 1 <= len(p.logprob_token_ids) <= MAX_LOGPROB_TOKEN_IDS:
-        _fail("logprob_token_ids", p.logprob_token_ids, f"1 to {MAX_LOGPROB_TOKEN_IDS} token ids")
+    if p.logprob_token_ids is not None and not p.logprob_token_ids:
+        _fail("logprob_token_ids", p.logprob_token_ids, "non-empty")
+    _check_count("logprob_token_ids", len(p.logprob_token_ids or ()), MAX_LOGPROB_TOKEN_IDS, "token ids")
 
 
 def _check_stops(p: SamplingParams) -> None:
-    if len(p.stop) > MAX_STOP_STRINGS or not all(p.stop):
-        _fail("stop", p.stop, f"at most {MAX_STOP_STRINGS} non-empty strings")
+    _check_count("stop", len(p.stop), MAX_STOP_STRINGS, "strings")
+    if not all(p.stop):
+        _fail("stop", p.stop, "a list of non-empty strings")
     if p.stop and not p.detokenize:
         _fail("stop", p.stop, "empty without detokenize")
-    if len(p.stop_token_ids) > MAX_STOP_TOKEN_IDS:
-        _fail("stop_token_ids", p.stop_token_ids, f"at most {MAX_STOP_TOKEN_IDS} token ids")
+    _check_count("stop_token_ids", len(p.stop_token_ids), MAX_STOP_TOKEN_IDS, "token ids")
     detection = p.repetition_detection
     if detection is not None and not (1 <= detection.min_size <= detection.max_size <= 4096 and detection.min_count >= 2):
         _fail("repetition_detection", detection, "sizes with 1 <= min_size <= max_size <= 4096 and min_count >= 2")
 
 
 def _check_token_sets(p: SamplingParams) -> None:
-    if len(p.bad_words) > MAX_BAD_WORDS or not all(p.bad_words):
-        _fail("bad_words", p.bad_words, f"at most {MAX_BAD_WORDS} non-empty strings")
-    if p.logit_bias is not None:
-        if len(p.logit_bias) > MAX_LOGIT_BIAS_TOKENS:
-            _fail("logit_bias", f"{len(p.logit_bias)} entries", f"at most {MAX_LOGIT_BIAS_TOKENS} entries")
-        for value in p.logit_bias.values():
-            if not -100.0 <= value <= 100.0:
-                _fail("logit_bias", value, "between -100 and 100")
+    _check_count("bad_words", len(p.bad_words), MAX_BAD_WORDS, "strings")
+    if not all(p.bad_words):
+        _fail("bad_words", p.bad_words, "a list of non-empty strings")
+    _check_count("bad_words", sum(map(len, p.bad_words)), MAX_BAD_WORDS_CHARACTERS, "characters in all")
+    _check_count("logit_bias", len(p.logit_bias or ()), MAX_LOGIT_BIAS_TOKENS, "entries")
+    for value in (p.logit_bias or {}).values():
+        if not -100.0 <= value <= 100.0:
+            _fail("logit_bias", value, "between -100 and 100")
     if p.allowed_token_ids is not None and not p.allowed_token_ids:
         _fail("allowed_token_ids", p.allowed_token_ids, "non-empty")
 

@@ -20,7 +20,11 @@ OUT_OF_RANGE = [
     ("presence_penalty", 2.1),
     ("frequency_penalty", -2.1),
     ("repetition_penalty", 0.0),
+    ("repetition_penalty", 1e-36),
+    ("repetition_penalty", 0.0099),
+    ("repetition_penalty", 100.1),
     ("repetition_penalty", math.inf),
+    ("repetition_penalty", math.nan),
     ("seed", 2**64),
     ("max_tokens", 0),
     ("min_tokens", -1),
@@ -37,6 +41,8 @@ TOO_MANY = [
     ("stop", ["x"] * 65),
     ("stop_token_ids", [1] * 129),
     ("bad_words", ["x"] * 1001),
+    ("bad_words", ["x" * 1024] * 17),
+    ("stop", ["x" * (1 << 20), ""]),
     ("logprob_token_ids", [1] * 129),
     ("logit_bias", dict.fromkeys(range(1025), 1.0)),
 ]
@@ -49,7 +55,7 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert caught.value.parameter == name
 
 
-@pytest.mark.parametrize(("name", "value"), TOO_MANY, ids=[name for name, _ in TOO_MANY])
+@pytest.mark.parametrize(("name", "value"), TOO_MANY, ids=[f"{name}-{index}" for index, (name, _) in enumerate(TOO_MANY)])
 def test_a_list_that_is_too_long_is_refused_in_a_short_message(name: str, value: Any) -> None:
     with pytest.raises(ParameterError, match=f"^{name} must be ") as caught:
         SamplingParams(**{name: value})
