@@ -1,6 +1,7 @@
 """What the frontend yields: RequestOutput with its CompletionOutputs."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from stoker_engine.finish_reason import FinishReason
 
@@ -34,7 +35,9 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """What a request has produced: all so far, or what is new, by its `output_kind`. `prompt_logprobs[0]` is None; with DELTA the list comes once.
+    """What a request has produced: all so far, or what is new, by its `output_kind`. `prompt_logprobs[0]` is None.
+
+    With DELTA the prompt's log probabilities come with the first output of each choice.
 
     `num_output_tokens` counts every sampled token of all choices so far, also those whose text is held back or cut by a stop string.
     """
@@ -46,4 +49,4 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
-    prompt_logprobs: list[PositionLogprobs | None] | None = field(default=None)
+    prompt_logprobs: Sequence[PositionLogprobs | None] | None = None

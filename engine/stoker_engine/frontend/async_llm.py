@@ -9,7 +9,7 @@ from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.engine_status import EngineStatus
-from stoker_engine.frontend.input_processor import InputProcessor, Prompt, RequestOptions
+from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, Prompt, RequestOptions, processing_work
 from stoker_engine.frontend.output_collector import RequestOutputCollector
 from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_engine.frontend.parallel_sampling import ParentRequest
@@ -20,9 +20,6 @@ from stoker_engine.stats import IterationStats, SchedulerStats, StatLogger
 from stoker_engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-INLINE_PROMPT_CHARACTERS = 4096
-"""A longer text is tokenized on a thread: about a millisecond, in which the event loop serves others."""
 
 
 class AsyncLLM:
@@ -135,7 +132,7 @@ class AsyncLLM:
 
     async def _process(self, prompt: Prompt, params: SamplingParams, options: RequestOptions) -> EngineCoreRequest:
         processor = self._current_input_processor()
-        if len(_text_of(prompt) or "") > INLINE_PROMPT_CHARACTERS:
+        if processing_work(prompt, params) > MAX_INLINE_WORK:
             return await asyncio.to_thread(processor.process, prompt, params, options)
         return processor.process(prompt, params, options)
 

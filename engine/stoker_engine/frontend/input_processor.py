@@ -6,12 +6,18 @@ import time
 import msgspec
 
 from stoker_engine.errors import ContextLengthError, ParameterError
-from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_text
+from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_text, check_token_ids
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
+MAX_INLINE_WORK = 4096
+"""A request that takes more, by `processing_work`, is processed on a thread: about a millisecond, in which the event loop serves others."""
 _MAX_PRIORITY = 2**31 - 1
+_WORK_PER_STRING = 12
+"""What a call of the tokenizer costs besides its characters, in characters."""
+_TOKEN_IDS_PER_CHARACTER = 8
+"""Ids are only checked and copied."""
 
 
 class TemplatedPrompt(msgspec.Struct, frozen=True):
@@ -21,6 +27,17 @@ class TemplatedPrompt(msgspec.Struct, frozen=True):
 
 
 Prompt = str | list[int] | TemplatedPrompt
+
+
+def processing_work(prompt: Prompt, params: SamplingParams) -> int:
+    """How much `InputProcessor.process` has to do, in characters to tokenize."""
+    num_token_ids = len(params.allowed_token_ids or ())
+    num_characters = 2 * sum(len(word) + _WORK_PER_STRING for word in params.bad_words)
+    if isinstance(prompt, list):
+        num_token_ids += len(prompt)
+    else:
+        num_characters += len(prompt if isinstance(prompt, str) else prompt.text)
+    return num_characters + num_token_ids // _TOKEN_IDS_PER_CHARACTER
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +50,6 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     arrival_time: float = msgspec.field(default_factory=time.time)
     priority: int = 0
     cache_salt: str | None = None
-    trace_headers: dict[str, str] | None = None
 
 
 class InputProcessor:
@@ -70,7 +86,6 @@ class InputProcessor:
             priority=options.priority,
             cache_salt=options.cache_salt,
             external_request_id=options.request_id,
-            trace_headers=options.trace_headers,
         )
 
     def _check_options(self, options: RequestOptions) -> None:
@@ -85,10 +100,10 @@ class InputProcessor:
 
     def _tokenize(self, prompt: Prompt, params: SamplingParams) -> list[int]:
         if isinstance(prompt, list):
+            if len(prompt) >= self._limits.max_model_len:  # before anything walks them: there may be millions
+                raise ContextLengthError(self._too_long(str(len(prompt)), params), "input_tokens")
+            check_token_ids("prompt", prompt, self._limits)
             token_ids = list(prompt)
-            for token_id in token_ids:
-                if not 0 <= token_id < self._limits.vocab_size:
-                    raise ParameterError(f"prompt has the token id {token_id}, outside the vocabulary of {self._limits.vocab_size}", "prompt")
         else:
             text = prompt if isinstance(prompt, str) else prompt.text
             self._check_text_length(text, params)

@@ -1,12 +1,38 @@
 """LogprobsLists of the engine → PositionLogprobs with the tokens' text and bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import overload
 
 from stoker_engine.frontend.incremental_decoder import begun_character, prompt_remainder
 from stoker_engine.outputs import Logprob, PositionLogprobs
 from stoker_engine.protocol import LogprobsLists
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
+
+
+class _PromptPositions(Sequence[PositionLogprobs | None]):
+    """Made at the first look into them, by whoever looks: a long prompt's take hundreds of milliseconds, which the output handler does not have."""
+
+    def __init__(self, length: int, make: Callable[[], list[PositionLogprobs | None]]) -> None:
+        self._length = length
+        self._make = make
+
+    @cached_property
+    def _positions(self) -> list[PositionLogprobs | None]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> PositionLogprobs | None: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[PositionLogprobs | None]: ...
+
+    def __getitem__(self, index: int | slice) -> PositionLogprobs | list[PositionLogprobs | None] | None:
+        return self._positions[index]
 
 
 class LogprobsProcessor:
@@ -35,8 +61,11 @@ class LogprobsProcessor:
         self._num_summed = num_tokens
         return self._sum
 
-    def prompt_positions(self, lists: LogprobsLists | None) -> list[PositionLogprobs | None]:
-        """One position for each prompt token; nothing predicts the first, so it is None."""
+    def prompt_positions(self, lists: LogprobsLists | None) -> Sequence[PositionLogprobs | None]:
+        """One position for each prompt token, made when they are read; nothing predicts the first, so it is None."""
+        return _PromptPositions(1 if lists is None else 1 + len(lists.ranks), lambda: self._make_prompt_positions(lists))
+
+    def _make_prompt_positions(self, lists: LogprobsLists | None) -> list[PositionLogprobs | None]:
         positions: list[PositionLogprobs | None] = [None]
         begun = self._advance(b"", self._prompt_token_ids[0])
         if lists is not None:

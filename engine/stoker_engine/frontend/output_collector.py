@@ -41,13 +41,13 @@ class RequestOutputCollector:
             waiting, self._waiting = self._waiting, []
             if self._error is None:
                 self._filled.clear()
-            return _join(waiting)
+            return join_deltas(waiting)
         if self._error is not None:
             raise self._error
         return None
 
 
-def _join(outputs: list[RequestOutput]) -> RequestOutput:
+def join_deltas(outputs: list[RequestOutput]) -> RequestOutput:
     """The last output, with the deltas of all."""
     if len(outputs) == 1:
         return outputs[0]

@@ -1,6 +1,6 @@
 """Checks of SamplingParams that need the model's limits. What needs no model is checked by SamplingParams itself."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from stoker_engine.errors import ParameterError
@@ -21,10 +21,12 @@ class ModelLimits:
 
 def check_against_model(params: SamplingParams, limits: ModelLimits) -> None:
     """Raises ParameterError, naming the field and value, for a token id, a number of logprobs, a string or a seed that cannot be used."""
-    _check_token_ids("logit_bias", params.logit_bias or (), limits)
-    _check_token_ids("allowed_token_ids", params.allowed_token_ids or (), limits)
-    _check_token_ids("stop_token_ids", params.stop_token_ids, limits)
-    _check_token_ids("logprob_token_ids", params.logprob_token_ids or (), limits)
+    check_token_ids("logit_bias", params.logit_bias or (), limits)
+    if params.allowed_token_ids is not None and len(params.allowed_token_ids) > limits.vocab_size:
+        raise ParameterError(f"allowed_token_ids must be at most {limits.vocab_size} token ids, got {len(params.allowed_token_ids)}", "allowed_token_ids")
+    check_token_ids("allowed_token_ids", params.allowed_token_ids or (), limits)
+    check_token_ids("stop_token_ids", params.stop_token_ids, limits)
+    check_token_ids("logprob_token_ids", params.logprob_token_ids or (), limits)
     _check_num_logprobs("logprobs", params.logprobs, limits)
     _check_num_logprobs("prompt_logprobs", params.prompt_logprobs, limits)
     if params.logprobs is not None and params.logprob_token_ids is not None and params.logprobs != len(params.logprob_token_ids):
@@ -43,8 +45,11 @@ def check_text(name: str, text: str) -> None:
         raise ParameterError(f"{name} is not valid Unicode: it has a lone surrogate at character {error.start}", name) from None
 
 
-def _check_token_ids(name: str, token_ids: Iterable[int], limits: ModelLimits) -> None:
-    for token_id in token_ids:
+def check_token_ids(name: str, token_ids: Collection[int], limits: ModelLimits) -> None:
+    """Raises ParameterError, naming the lowest or highest id, if one is outside the vocabulary."""
+    if not token_ids:
+        return
+    for token_id in (min(token_ids), max(token_ids)):
         if not 0 <= token_id < limits.vocab_size:
             raise ParameterError(f"{name} has the token id {token_id}, outside the vocabulary of {limits.vocab_size}", name)
 

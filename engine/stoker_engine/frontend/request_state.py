@@ -1,5 +1,7 @@
 """RequestState: what the frontend knows of one engine request between two of its outputs."""
 
+from collections.abc import Sequence
+
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.detokenizer import Detokenizer
 from stoker_engine.frontend.logprobs import LogprobsProcessor
@@ -40,7 +42,7 @@ class RequestState:
         self._detokenizer = Detokenizer(tokenizer, request.prompt_token_ids, params) if params.detokenize else None
         wants_logprobs = params.logprobs is not None or params.logprob_token_ids is not None or params.prompt_logprobs is not None
         self._logprobs = LogprobsProcessor(tokenizer, request.prompt_token_ids, params) if wants_logprobs else None
-        self._prompt_logprobs: list[PositionLogprobs | None] | None = None
+        self._prompt_logprobs: Sequence[PositionLogprobs | None] | None = None
 
     def append(self, output: EngineCoreOutput) -> None:
         """Take one output of the engine; a stop string in it ends the request."""

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from stoker_engine.errors import ContextLengthError, ParameterError
-from stoker_engine.frontend.input_processor import InputProcessor, Prompt, RequestOptions, TemplatedPrompt
+from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, Prompt, RequestOptions, TemplatedPrompt, processing_work
 from stoker_engine.protocol import EngineCoreRequest, decode_request, encode
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
@@ -22,10 +22,10 @@ def process(processor: InputProcessor, prompt: Prompt = "Hello", options: Reques
 
 
 def test_a_text_becomes_a_request_that_the_engine_can_decode(processor: InputProcessor, smollm2_tokenizer: Tokenizer) -> None:
-    options = RequestOptions(request_id="chat-1", arrival_time=5.0, cache_salt="salt", trace_headers={"traceparent": "00-1"})
+    options = RequestOptions(request_id="chat-1", arrival_time=5.0, cache_salt="salt")
     request = process(processor, "Hello 😀", options, temperature=0.5, bad_words=["bad"], logit_bias={5: 1.5})
     assert request.prompt_token_ids == smollm2_tokenizer.encode("Hello 😀")
-    assert (request.arrival_time, request.cache_salt, request.trace_headers) == (5.0, "salt", {"traceparent": "00-1"})
+    assert (request.arrival_time, request.cache_salt) == (5.0, "salt")
     assert request.sampling_params.temperature == 0.5
     assert decode_request(encode(request)) == request
 
@@ -58,6 +58,19 @@ def test_a_prompt_without_room_is_refused_with_all_three_numbers(processor: Inpu
         process(processor, [5] * length, max_tokens=max_tokens)
     numbers = [32, length] + ([] if max_tokens is None else [max_tokens])
     assert all(f" {number} " in str(raised.value) for number in numbers)
+
+
+def test_ids_that_cannot_fit_are_refused_before_they_are_looked_at(processor: InputProcessor) -> None:
+    with pytest.raises(ContextLengthError, match="prompt has 1000000 tokens"):
+        process(processor, [-1] * 1_000_000)
+
+
+def test_the_work_of_a_request_counts_all_that_is_tokenized_or_walked() -> None:
+    assert processing_work("x" * 4096, SamplingParams()) == 4096 == MAX_INLINE_WORK
+    assert processing_work(TemplatedPrompt("x" * 5000), SamplingParams()) == 5000
+    assert processing_work([1], SamplingParams(bad_words=["x"] * 1000)) > MAX_INLINE_WORK
+    assert processing_work([1] * 100_000, SamplingParams()) > MAX_INLINE_WORK
+    assert processing_work([1], SamplingParams(allowed_token_ids=[1] * 49152)) > MAX_INLINE_WORK
 
 
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(processor: InputProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +113,7 @@ def test_a_prompt_id_that_model_or_tokenizer_lacks_is_refused(byte_tokenizer: To
         ({"logit_bias": {49152: 1.0}}, "logit_bias"),
         ({"logit_bias": {-1: 1.0}}, "logit_bias"),
         ({"allowed_token_ids": [1, 49152]}, "allowed_token_ids"),
+        ({"allowed_token_ids": [1] * 49153}, "allowed_token_ids"),
         ({"stop_token_ids": [49152]}, "stop_token_ids"),
         ({"logprob_token_ids": [49152]}, "logprob_token_ids"),
         ({"logprob_token_ids": [1, 2], "logprobs": 3}, "logprobs"),

@@ -51,7 +51,17 @@ def test_prompt_logprobs_begin_with_none_and_have_the_length_of_the_prompt(byte_
     assert len(positions) == len(EMOJI)
     assert positions[0] is None
     assert [next(iter(position.values())).token for position in positions[1:] if position] == ["", "", "😀"]
-    assert LogprobsProcessor(byte_tokenizer, [97], SamplingParams(prompt_logprobs=0)).prompt_positions(None) == [None]
+    assert list(LogprobsProcessor(byte_tokenizer, [97], SamplingParams(prompt_logprobs=0)).prompt_positions(None)) == [None]
+
+
+def test_prompt_positions_are_made_once_and_not_before_they_are_read(byte_tokenizer: Tokenizer) -> None:
+    lists = rows(*EMOJI[1:])
+    positions = LogprobsProcessor(byte_tokenizer, EMOJI, SamplingParams(prompt_logprobs=0)).prompt_positions(lists)
+    lists.token_ids[-1] = [97]
+    assert len(positions) == len(EMOJI)
+    last = positions[-1]
+    assert last is not None and list(last) == [97]
+    assert positions[-1] is last
 
 
 def test_an_id_without_bytes_has_an_empty_text(byte_tokenizer: Tokenizer) -> None:

@@ -102,7 +102,7 @@ def test_the_prompt_counts_as_cached_only_where_it_was_for_all(processor: Output
     assert result.num_cached_tokens == 0
 
 
-def test_prompt_logprobs_come_once_from_the_first_choice(processor: OutputProcessor, add: Callable[..., RequestOutputCollector]) -> None:
+def test_prompt_logprobs_are_those_of_the_first_choice(processor: OutputProcessor, add: Callable[..., RequestOutputCollector]) -> None:
     for kind in (DELTA, FINAL_ONLY):
         collector = add(n=2, output_kind=kind, prompt_logprobs=0, prompt_token_ids=[97, 98])
         first = said(0, "x", FinishReason.LENGTH)
@@ -112,6 +112,34 @@ def test_prompt_logprobs_come_once_from_the_first_choice(processor: OutputProces
         assert output is not None
         assert output.prompt_logprobs is not None
         assert [position and list(position) for position in output.prompt_logprobs] == [None, [98]]
+
+
+def test_each_streamed_choice_begins_with_the_prompt_logprobs(processor: OutputProcessor, add: Callable[..., RequestOutputCollector]) -> None:
+    collector = add(n=3, output_kind=DELTA, prompt_logprobs=0, prompt_token_ids=[97, 98])
+    step(processor, said(1, "y"))
+    step(processor, said(1, "z", FinishReason.LENGTH))
+    assert collector.get_nowait() is None
+    first = said(0, "x")
+    first.new_prompt_logprobs = LogprobsLists([[98]], [[-1.0]], [1])
+    step(processor, first)
+    output = collector.get_nowait()
+    assert output is not None and output.prompt_logprobs is not None
+    assert [(choice.index, choice.text, choice.finish_reason) for choice in output.outputs] == [(1, "yz", FinishReason.LENGTH), (0, "x", None)]
+    step(processor, said(0, "x"))
+    later = collector.get_nowait()
+    assert later is not None and later.prompt_logprobs is None
+    step(processor, said(2, "w"))
+    last = collector.get_nowait()
+    assert last is not None and last.prompt_logprobs is output.prompt_logprobs
+
+
+def test_an_abort_gives_the_choices_that_waited_for_the_prompt_logprobs(processor: OutputProcessor, add: Callable[..., RequestOutputCollector]) -> None:
+    collector = add(n=2, output_kind=DELTA, prompt_logprobs=0)
+    step(processor, said(1, "y"))
+    processor.abort_requests(["p"])
+    output = collector.get_nowait()
+    assert output is not None and output.finished
+    assert sorted((choice.index, choice.text, choice.finish_reason) for choice in output.outputs) == [(0, "", FinishReason.ABORT), (1, "y", FinishReason.ABORT)]
 
 
 async def test_the_failure_of_one_choice_fails_the_request_and_aborts_the_others(

@@ -150,7 +150,7 @@ def test_deltas_join_to_the_cumulative_and_the_final_output(
     assert [token_id for output in deltas for token_id in output.outputs[0].token_ids] == final.token_ids
     assert [position for output in deltas for position in output.outputs[0].logprobs or []] == final.logprobs
     assert (deltas[-1].outputs[0].finish_reason, deltas[-1].outputs[0].stop_reason) == (final.finish_reason, final.stop_reason)
-    assert [output.prompt_logprobs for output in deltas if output.prompt_logprobs is not None] == [finals[0].prompt_logprobs] == [[None]]
+    assert [list(output.prompt_logprobs) for output in [*deltas, *finals] if output.prompt_logprobs is not None] == [[None], [None]]
     assert final.logprobs is not None and len(final.logprobs) == len(final.token_ids)
     assert [next(iter(position)) for position in final.logprobs] == final.token_ids
     sampled = [next(iter(position.values())).logprob for position in final.logprobs]
