@@ -129,7 +129,7 @@ StartApi = Callable[..., Api]
 MakeReplies = Callable[[dict[str, list[int]]], list[Reply]]
 
 
-def free_port() -> int:
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -141,17 +141,15 @@ def api_config(socket_dir: str, **settings: Any) -> ApiConfig:
         "model": ModelConfig(uri=MODEL_URI, served_name="m", aliases=("m-alias",)),
         "socket_dir": socket_dir,
         "host": "127.0.0.1",
-        "port": free_port(),
+        "port": _free_port(),
         "termination_message_path": f"{socket_dir}/termination.json",
         "log_level": "warning",
     }
     return ApiConfig(**(values | settings))
 
 
-def _spawn(config: ApiConfig, **kwargs: Any) -> subprocess.Popen[Any]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "stoker_gateway.api", *to_args(config)], pass_fds=[config.supervisor_fd] if config.supervisor_fd else [], **kwargs
-    )
+def _spawn(config: ApiConfig, program: tuple[str, ...] = ("-m", "stoker_gateway.api"), **kwargs: Any) -> subprocess.Popen[Any]:
+    return subprocess.Popen([sys.executable, *program, *to_args(config)], pass_fds=[config.supervisor_fd] if config.supervisor_fd else [], **kwargs)
 
 
 def _close(api: Api) -> None:
@@ -236,11 +234,12 @@ def short_directory(socket_dir: str) -> Callable[[], Path]:
 
 @pytest.fixture
 def spawn_api() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
-    """`spawn_api(socket_dir, stderr=…, **api settings)`: an api process alone."""
+    """`spawn_api(socket_dir, stderr=…, **api settings)`: an api process alone. `code` is run in place of the api's module."""
     with ExitStack() as stack:
 
-        def spawn(socket_dir: str, *, stderr: int | None = None, text: bool = False, **settings: Any) -> subprocess.Popen[Any]:
-            process = stack.enter_context(_spawn(api_config(socket_dir, **settings), stderr=stderr, text=text))
+        def spawn(socket_dir: str, *, stderr: int | None = None, text: bool = False, code: str | None = None, **settings: Any) -> subprocess.Popen[Any]:
+            program = ("-m", "stoker_gateway.api") if code is None else ("-c", code)
+            process = stack.enter_context(_spawn(api_config(socket_dir, **settings), program, stderr=stderr, text=text))
             stack.callback(process.kill)
             return process
 
@@ -271,3 +270,8 @@ def make_replies(tokenizer: Tokenizer) -> MakeReplies:
         return made + [Reply(tokenizer.encode_chat(template.format(prompt)), reply) for prompt, reply in replies.items()]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    return _free_port

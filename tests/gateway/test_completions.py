@@ -67,6 +67,20 @@ def test_streamed_logprobs_are_those_of_the_whole_answer(api: Any) -> None:
     assert {key: [item for part in parts for item in part[key]] for key in whole} == whole
 
 
+def test_each_streamed_choice_has_the_logprobs_of_the_echo(api: Any, tokenizer: Tokenizer) -> None:
+    prompts = ["one two", "greeting"]
+    fields = {"echo": True, "logprobs": 1, "n": 3, "temperature": 1, "seed": 7, "max_tokens": 4}
+    whole = api.complete(prompts, **fields)["choices"]
+    events = api.stream_completion(prompts, **fields)
+    assert len(whole) == 6
+    for choice in whole:
+        logprobs, prompt = choice["logprobs"], prompts[choice["index"] // 3]
+        parts = [part["logprobs"] for part in events.choices(choice["index"]) if part["logprobs"]]
+        assert {key: [item for part in parts for item in part[key]] for key in logprobs} == logprobs
+        assert logprobs["token_logprobs"][0] is None and logprobs["text_offset"][0] == 0
+        assert logprobs["text_offset"][len(tokenizer.encode(prompt))] == len(prompt)
+
+
 def test_max_tokens_zero_with_echo_scores_the_prompt_alone(api: Any) -> None:
     answer = api.complete("greeting you", echo=True, max_tokens=0, logprobs=1)
     choice = answer["choices"][0]
@@ -93,7 +107,7 @@ def test_a_prompt_that_is_too_long_fails_all_the_prompts_of_a_request(api: Any) 
     assert response.status_code == 400 and response.json()["error"]["code"] == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("prompt", [[], "", [[]], ["a", 1], [1.5], [-1], {"a": 1}, [2**40], ["a"] * 2049, [49152]])
+@pytest.mark.parametrize("prompt", [[], "", [[]], ["a", 1], [1.5], [-1], {"a": 1}, [2**40], ["a"] * 257, [49152]])
 def test_a_malformed_prompt_is_refused(api: Any, prompt: object) -> None:
     response = api.post("/v1/completions", {"prompt": prompt})
     assert response.status_code == 400

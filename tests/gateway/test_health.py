@@ -59,6 +59,7 @@ def test_requests_of_a_killed_engine_end_and_the_next_engine_serves(start_api: A
     assert '"code":"engine_dead"' in data[-2]
     assert [api.status(path) for path in ("/readyz", "/health", "/livez")] == [503, 503, 200]
     assert api.post("/v1/chat/completions", {"messages": MESSAGES}).status_code == 503
+    assert api.status("/startupz") == 503 and api.client.get("/startupz").json()["phase"] == "failed"
     assert api.metric("stoker_num_requests_running") == 0
     api.start_engine(Script())
     api.wait_until_ready()

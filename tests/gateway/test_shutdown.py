@@ -1,10 +1,11 @@
+import json
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 from stoker_engine.config import LifecycleConfig, ModelConfig
-from stoker_engine.testing import Script
+from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
 
 Wait = Callable[[Callable[[], bool], str], None]
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "ignore_eos": True, "stream": True}
@@ -125,6 +126,39 @@ def test_a_sigterm_while_the_api_starts_ends_it_at_once(spawn_api: Any, socket_d
     process.terminate()
     assert process.wait(timeout=30) == 0
     assert Path(socket_dir, "termination.json").exists()
+
+
+FAULTY_API = """
+from stoker_gateway.api.__main__ import main
+from stoker_gateway.api.metrics import Metrics
+
+def record(self, scheduler_stats, iteration_stats):
+    if iteration_stats.num_generation_tokens:
+        raise ZeroDivisionError("a fault in the output handler")
+
+Metrics.record = record
+main()
+"""
+
+
+def test_a_fault_in_the_engine_client_ends_the_process_and_is_told(spawn_api: Any, socket_dir: str, free_port: Callable[[], int], wait_for: Wait) -> None:
+    port = free_port()
+    process = spawn_api(socket_dir, port=port, code=FAULTY_API, stderr=subprocess.PIPE, text=True)
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()), httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+
+        def is_ready() -> bool:
+            with suppress(httpx.TransportError):
+                return client.get("/readyz").status_code == 200
+            return False
+
+        wait_for(is_ready, "/readyz is 200")
+        response = client.post("/v1/completions", json={"model": "m", "prompt": "x"})
+        assert response.status_code == 503 and response.json()["error"]["code"] == "engine_dead"
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "stoker-api: the engine client failed: ZeroDivisionError: a fault in the output handler\n" in stderr
+    message = json.loads(Path(socket_dir, "termination.json").read_text(encoding="utf-8"))
+    assert message["reason"] == "Failed" and "ZeroDivisionError" in message["lastError"]
 
 
 def test_the_end_of_the_supervisor_aborts_what_runs(start_api: Any) -> None:

@@ -12,7 +12,15 @@ from stoker_engine.outputs import RequestOutput
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_stream import ChatStream
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
-from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, finish_name, last_output, off_loop_if_long, request_options, stream_response
+from stoker_gateway.api.generation import (
+    SYSTEM_FINGERPRINT,
+    finish_name,
+    last_output,
+    off_loop_if_long,
+    prompt_logprobs_size,
+    request_options,
+    stream_response,
+)
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.logprobs import chat_logprobs, prompt_logprobs
 from stoker_gateway.api.request_id import request_id_of
@@ -27,18 +35,18 @@ from stoker_gateway.openai.request import ChatCompletionRequest
 
 async def create_chat_completion(state: ApiState, http_request: Request) -> Response:
     body = await read_json_body(http_request, state.config.max_body_bytes)
-    request = decode_chat_completion_request(body)
+    request = await off_loop_if_long(len(body), lambda: decode_chat_completion_request(body))
     state.check_model(request.model)
     params = chat_sampling_params(request, state.sampling_defaults)
     state.check_ready()
     prompt = await off_loop_if_long(len(body), lambda: render_chat(state, request))
     request_id = request_id_of(http_request, "chatcmpl")
-    outputs = state.engine.generate(prompt, params, request_options(request, http_request, request_id))
+    outputs = state.engine.generate(prompt, params, request_options(request, request_id))
     if request.stream:
         return await stream_response(http_request, request_id, ChatStream(request, request_id).events(outputs))
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
         output = await last_output(outputs)
-    return json_response(encode(_chat_completion(request, request_id, output)))
+    return json_response(await off_loop_if_long(prompt_logprobs_size(output), lambda: encode(_chat_completion(request, request_id, output))))
 
 
 def render_chat(state: ApiState, request: ChatCompletionRequest) -> TemplatedPrompt:

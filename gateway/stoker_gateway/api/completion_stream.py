@@ -3,13 +3,14 @@
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from msgspec import UnsetType
 
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.outputs import RequestOutput
 from stoker_gateway.api.completion_choices import PromptChoices
-from stoker_gateway.api.generation import SYSTEM_FINGERPRINT
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size
 from stoker_gateway.api.stream_usage import StreamUsage
 from stoker_gateway.openai.protocol import Completion, CompletionChoice, Usage, encode
 from stoker_gateway.openai.request import CompletionRequest
@@ -32,16 +33,17 @@ class CompletionStream:
         async with aclosing(outputs):
             async for prompt_index, output in outputs:
                 self._usage.update(prompt_index, output)
-                if data := b"".join(self._events(self._choices[prompt_index].of(output))):
+                make = partial(self._data, self._choices[prompt_index], output)
+                if data := await off_loop_if_long(prompt_logprobs_size(output), make):
                     yield data
         if self._num_unfinished:
             raise EngineGenerateError("The stream ended before its answer did.")
         if self._request.include_usage:
             yield event(encode(self._chunk([], self._usage.total)))
 
-    def _events(self, choices: list[CompletionChoice]) -> list[bytes]:
+    def _data(self, prompt_choices: PromptChoices, output: RequestOutput) -> bytes:
         events = []
-        for choice in choices:
+        for choice in prompt_choices.of(output):
             if not (choice.text or choice.logprobs or choice.token_ids or choice.finish_reason):
                 continue
             chunk = self._chunk([choice], self._usage.of_chunk())
@@ -49,7 +51,7 @@ class CompletionStream:
                 self._num_unfinished -= 1
                 chunk.system_fingerprint = SYSTEM_FINGERPRINT
             events.append(event(encode(chunk)))
-        return events
+        return b"".join(events)
 
     def _chunk(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
         return Completion(id=self._id, created=self._created, model=self._request.model, choices=choices, usage=usage)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import cast
 
 import msgspec
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.completion_choices import PromptChoices
 from stoker_gateway.api.completion_stream import CompletionStream
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
-from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, request_options, stream_response
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size, request_options, stream_response
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.merge import merge
 from stoker_gateway.api.request_id import request_id_of
@@ -28,34 +29,36 @@ Outputs = AsyncGenerator[tuple[int, RequestOutput]]
 
 
 async def create_completion(state: ApiState, http_request: Request) -> Response:
-    request = decode_completion_request(await read_json_body(http_request, state.config.max_body_bytes))
+    body = await read_json_body(http_request, state.config.max_body_bytes)
+    request = await off_loop_if_long(len(body), lambda: decode_completion_request(body))
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")
     prompts = split_prompts(request)
-    outputs = _generate(state, request, prompts, http_request, request_id)
+    outputs = _generate(state, request, prompts, request_id)
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:
         return await stream_response(http_request, request_id, CompletionStream(request, request_id, choices).events(outputs))
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
         finished = await _finished_outputs(outputs, len(prompts))
-    return json_response(encode(_completion(request, request_id, choices, finished)))
+    size = sum(map(prompt_logprobs_size, finished))
+    return json_response(await off_loop_if_long(size, lambda: encode(_completion(request, request_id, choices, finished))))
 
 
 def split_prompts(request: CompletionRequest) -> list[str | list[int]]:
-    """The prompts of a request, each a text or token ids."""
+    """The prompts of a request, each a text or token ids. Nothing is copied: decoding has seen that all elements are of one kind."""
     prompt = request.prompt
     if isinstance(prompt, str):
         return [prompt]
     if isinstance(prompt[0], int):
-        return [[token_id for token_id in prompt if isinstance(token_id, int)]]
-    return [one for one in prompt if not isinstance(one, int)]
+        return [cast("list[int]", prompt)]
+    return cast("list[str | list[int]]", prompt)
 
 
-def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | list[int]], http_request: Request, request_id: str) -> Outputs:
+def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | list[int]], request_id: str) -> Outputs:
     """One engine request per prompt, with ids of their own where there are several. Raises what forbids the request before any is sent."""
     params = completion_sampling_params(request, state.sampling_defaults)
     state.check_ready()
-    options = request_options(request, http_request, request_id)
+    options = request_options(request, request_id)
     generators = []
     for index, prompt in enumerate(prompts):
         own_id = request_id if len(prompts) == 1 else f"{request_id}-{index}"

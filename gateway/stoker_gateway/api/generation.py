@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.frontend.input_processor import RequestOptions
+from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, RequestOptions
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_engine.version import __version__
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
@@ -19,19 +19,22 @@ from stoker_gateway.openai.request import GenerationRequest
 ResultT = TypeVar("ResultT")
 
 SYSTEM_FINGERPRINT = f"stoker-{__version__}"
-OFF_LOOP_CHARS = 16384
-"""Longer inputs are rendered and tokenized in a thread; shorter ones take less time than the hand-over."""
-_TRACE_HEADERS = ("traceparent", "tracestate")
+_POSITION_SIZE = 64
+"""Characters that take as long to tokenize as one position's log probabilities to write."""
 
 
-def request_options(request: GenerationRequest, http_request: Request, request_id: str) -> RequestOptions:
-    trace_headers = {name: value for name in _TRACE_HEADERS if (value := http_request.headers.get(name))}
-    return RequestOptions(request_id=request_id, priority=request.priority, cache_salt=request.cache_salt, trace_headers=trace_headers or None)
+def request_options(request: GenerationRequest, request_id: str) -> RequestOptions:
+    return RequestOptions(request_id=request_id, priority=request.priority, cache_salt=request.cache_salt)
 
 
-async def off_loop_if_long(num_chars: int, work: Callable[[], ResultT]) -> ResultT:
-    """Runs `work` where a long input does not keep other requests and probes waiting."""
-    return work() if num_chars <= OFF_LOOP_CHARS else await asyncio.to_thread(work)
+async def off_loop_if_long(size: int, work: Callable[[], ResultT]) -> ResultT:
+    """Runs `work` where a long input, of `size` characters or entries, does not keep other requests and probes waiting."""
+    return work() if size <= MAX_INLINE_WORK else await asyncio.to_thread(work)
+
+
+def prompt_logprobs_size(output: RequestOutput) -> int:
+    """What it costs to show the prompt's log probabilities in the output's choices, as a size for `off_loop_if_long`."""
+    return _POSITION_SIZE * len(output.prompt_logprobs or ()) * len(output.outputs)
 
 
 async def stream_response(http_request: Request, request_id: str, events: AsyncGenerator[bytes]) -> Response:

@@ -52,6 +52,10 @@ class CompletionLogprobsBuilder:
         self._num_characters += len(text)
         return built
 
+    def skip(self, text: str) -> None:
+        """`text` belongs to the choice, and nothing is known of its tokens."""
+        self._num_characters += len(text)
+
     def _num_matching(self, token_id: int, text: str, start: int) -> int:
         """How many characters of `text` from `start` on the token completes."""
         piece = self._decoder.decode(self._tokenizer.token_bytes(token_id))

@@ -2,31 +2,51 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import TypeVar
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 ItemT = TypeVar("ItemT")
 
 
+@dataclass(slots=True)
+class _Arrival(Generic[ItemT]):
+    index: int
+    item: ItemT
+    taken: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 async def merge(generators: Sequence[AsyncGenerator[ItemT]]) -> AsyncGenerator[tuple[int, ItemT]]:
-    """Yields (index of the generator, item). The first failure ends all of them and is raised; so does closing."""
-    arrived: asyncio.Queue[tuple[int, ItemT] | asyncio.Task[None]] = asyncio.Queue()
+    """Yields (index of the generator, item). The first failure ends all of them and is raised; so does closing.
+
+    A generator is asked for its next item only when its last one has been taken, so that at most one of each waits for a slow reader. They start
+    one by one, and the event loop serves others between two: to start one may mean to tokenize a prompt.
+    """
+    arrived: asyncio.Queue[_Arrival[ItemT] | asyncio.Task[None]] = asyncio.Queue()
 
     async def pump(index: int, generator: AsyncGenerator[ItemT]) -> None:
-        async for item in generator:
-            arrived.put_nowait((index, item))
+        async with aclosing(generator):
+            async for item in generator:
+                arrival = _Arrival(index, item)
+                arrived.put_nowait(arrival)
+                await arrival.taken.wait()
 
-    tasks = [asyncio.create_task(pump(index, generator)) for index, generator in enumerate(generators)]
-    for task in tasks:
-        task.add_done_callback(arrived.put_nowait)
-    num_live = len(tasks)
+    tasks: list[asyncio.Task[None]] = []
     try:
+        for index, generator in enumerate(generators):
+            task = asyncio.create_task(pump(index, generator))
+            task.add_done_callback(arrived.put_nowait)
+            tasks.append(task)
+            await asyncio.sleep(0)
+        num_live = len(tasks)
         while num_live:
             entry = await arrived.get()
             if isinstance(entry, asyncio.Task):
                 entry.result()
                 num_live -= 1
             else:
-                yield entry
+                entry.taken.set()
+                yield entry.index, entry.item
     finally:
         for task in tasks:
             task.cancel()

@@ -72,7 +72,7 @@ METRICS: tuple[MetricSpec, ...] = (
         vllm_label="source",
     ),
     _counter("generation_tokens", "Generated tokens."),
-    _counter("corrupted_requests", "Requests whose logits were not numbers."),
+    _counter("corrupted_requests", "Requests whose logits were not finite."),
     MetricSpec(
         name="request_success",
         vllm_name="request_success",

@@ -51,7 +51,7 @@ class RunningTotal:
 
 
 class MetricValues:
-    """Gauges and counters by metric name, labelled counters by name and label value, histograms by name."""
+    """Gauges and counters by metric name, labeled counters by name and label value, histograms by name."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, float] = {spec.name: 0 for spec in METRICS if spec.kind is not MetricKind.HISTOGRAM and spec.label is None}

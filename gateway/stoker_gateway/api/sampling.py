@@ -18,7 +18,7 @@ def chat_sampling_params(request: ChatCompletionRequest, defaults: Mapping[str, 
     return SamplingParams(
         **_shared(request, defaults),
         max_tokens=max_tokens,
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        logprobs=request.num_top_logprobs if request.logprobs else None,
         prompt_logprobs=request.prompt_logprobs,
     )
 

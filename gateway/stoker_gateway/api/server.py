@@ -32,7 +32,7 @@ def run(config: ApiConfig) -> ExitCode:
     """Serves until told to stop. An error that ends the process is one line on stderr and the termination message's lastError."""
     try:
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            message = runner.run(_serve(config, listener))
+            code, message = runner.run(_serve(config, listener))
     except EngineError as error:
         code, reason = _describe_failure(error)
         return _fail(config, code, reason, str(error))
@@ -40,10 +40,10 @@ def run(config: ApiConfig) -> ExitCode:
         logger.critical("the api failed", exc_info=error)
         return _fail(config, ExitCode.FAILED, "Failed", f"{type(error).__name__}: {error}")
     write_termination_message(config.termination_message_path, message)
-    return ExitCode.OK
+    return code
 
 
-async def _serve(config: ApiConfig, listener: socket.socket) -> TerminationMessage:
+async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, TerminationMessage]:
     drain = Drain(seconds(config.lifecycle.drain_timeout))
     watch_stop_requests(config, drain)
     tokenizer = await asyncio.to_thread(lambda: load_tokenizer(resolve_model(config.model.uri)))
@@ -52,12 +52,14 @@ async def _serve(config: ApiConfig, listener: socket.socket) -> TerminationMessa
     await engine.start()
     try:
         state = make_state(config, engine, tokenizer, metrics, drain)
-        return _message(state, await _serve_until_drained(state, listener))
+        end = await _serve_until_end(state, listener)
+        return (ExitCode.OK, _drained(state, end)) if isinstance(end, DrainReport) else (ExitCode.FAILED, _failed(state, end))
     finally:
         await engine.shutdown()
 
 
-async def _serve_until_drained(state: ApiState, listener: socket.socket) -> DrainReport:
+async def _serve_until_end(state: ApiState, listener: socket.socket) -> DrainReport | BaseException:
+    """Serves until drained or until the engine client fails, then closes the connections."""
     server = make_server(create_app(state))
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", ", ".join(state.model_names), host, port)
@@ -66,17 +68,39 @@ async def _serve_until_drained(state: ApiState, listener: socket.socket) -> Drai
     gc.freeze()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[listener]))
-        report = await state.drain.run(state.engine.abort_all)
+        end = await _drain_or_failure(state)
         server.should_exit = True
-    return report
+    return end
 
 
-def _message(state: ApiState, report: DrainReport) -> TerminationMessage:
-    status = state.engine.status
+async def _drain_or_failure(state: ApiState) -> DrainReport | BaseException:
+    """What comes first. A failed client has told its requests already; nothing is left to drain."""
+    drained = asyncio.create_task(state.drain.run(state.engine.abort_all))
+    failed = asyncio.create_task(state.engine.failure())
+    try:
+        await asyncio.wait((drained, failed), return_when=asyncio.FIRST_COMPLETED)
+        return failed.result() if failed.done() else drained.result()
+    finally:
+        drained.cancel()
+        failed.cancel()
+
+
+def _failed(state: ApiState, error: BaseException) -> TerminationMessage:
+    last_error = f"{type(error).__name__}: {error}"
+    sys.stderr.write(f"stoker-api: the engine client failed: {last_error}\n")
+    return TerminationMessage(reason="Failed", phase=_phase(state), last_error=last_error)
+
+
+def _phase(state: ApiState) -> str:
+    phase = state.engine.status.phase
+    return "waiting_for_engine" if phase is None else phase.value
+
+
+def _drained(state: ApiState, report: DrainReport) -> TerminationMessage:
     return TerminationMessage(
         reason="Aborted" if report.aborted else "Drained",
-        phase="waiting_for_engine" if status.phase is None else status.phase.value,
-        last_error=status.message,
+        phase=_phase(state),
+        last_error=state.engine.status.message,
         in_flight_at_start=report.in_flight_at_start,
         completed=report.completed,
         aborted=report.aborted,

@@ -27,6 +27,7 @@ class ApiError(Exception):
     ├── route_not_found         404
     ├── method_not_allowed      405
     ├── body_too_large          413
+    ├── too_many_values         413
     ├── unsupported_media_type  415
     ├── internal_error          500
     └── unavailable             503, with Retry-After
@@ -66,6 +67,11 @@ def body_too_large(max_body_bytes: int) -> ApiError:
     error = ApiError(f"The request body is larger than {max_body_bytes} bytes.", status=413, code="request_too_large")
     error.headers["Connection"] = "close"
     return error
+
+
+def too_many_values(max_values: int) -> ApiError:
+    message = f"The request body has too many values: it must have at most {max_values} commas, those of its texts included."
+    return ApiError(message, status=413, code="request_too_large")
 
 
 def unsupported_media_type(content_type: str) -> ApiError:

@@ -13,8 +13,12 @@ TokenCount = Annotated[int, Meta(ge=0, lt=2**31)]
 PositiveTokenCount = Annotated[int, Meta(ge=1, lt=2**31)]
 LogprobCount = Annotated[int, Meta(ge=-1, lt=2**31)]
 MAX_TOP_LOGPROBS = 20
-MAX_CHOICES = 2048
+MAX_CHOICES = 256
 """Prompts × n of one request."""
+MAX_MESSAGES = 16384
+"""Messages of one chat, and parts of one message: with what a template writes around each, more fill any context."""
+MAX_BODY_VALUES = 1 << 21
+"""Values in one request body; to make so many takes a tenth of a second, in which nothing else is served."""
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,7 +82,7 @@ class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One message. The fields from `annotations` on are what clients replay from earlier answers."""
 
     role: str
-    content: str | list[ContentPart] | None = None
+    content: str | Annotated[list[ContentPart], Meta(max_length=MAX_MESSAGES)] | None = None
     name: str | None = None
     reasoning_content: str | None = None
     tool_call_id: str | None = None
@@ -90,7 +94,7 @@ class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChatCompletionRequest(GenerationRequest, kw_only=True):
-    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
     logprobs: bool = False
     max_completion_tokens: PositiveTokenCount | None = None
     max_tokens: PositiveTokenCount | None = None

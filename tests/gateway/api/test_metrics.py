@@ -58,7 +58,7 @@ def test_both_pages_have_the_same_values(metrics: Metrics) -> None:
     assert [ours[name] for name in pairs] == [theirs[name] for name in pairs.values()] == [2, 0.5, 5, 3, 7, 1]
 
 
-def test_every_sample_is_labelled_with_the_model(metrics: Metrics) -> None:
+def test_every_sample_is_labeled_with_the_model(metrics: Metrics) -> None:
     page = metrics.render_vllm(STATUS).decode()
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
