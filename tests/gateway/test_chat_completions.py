@@ -179,6 +179,7 @@ def test_chat_logprobs_may_be_those_of_chosen_tokens(api: Any, top_logprobs: int
     assert [len(entry["top_logprobs"]) for entry in answer["choices"][0]["logprobs"]["content"]] == [2, 2, 2]
 
 
+@pytest.mark.case("C023")
 @pytest.mark.parametrize("fields", [{"logprobs": True, "top_logprobs": 21}, {"top_logprobs": 2}, {"logprobs": False, "top_logprobs": 2}])
 def test_top_logprobs_out_of_range_or_alone_is_refused(api: Any, fields: dict[str, Any]) -> None:
     response = api.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], **fields})
