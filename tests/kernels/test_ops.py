@@ -51,6 +51,12 @@ def test_silu_and_mul_equals_the_reference(num_tokens: int, size: int, dtype: to
     torch.testing.assert_close(silu_and_mul(x), reference.silu_and_mul(x))
 
 
+def test_silu_and_mul_of_the_reference_is_the_formula() -> None:
+    x = randn(0, 4, 32)
+    gate, up = x.double()[:, :16], x.double()[:, 16:]
+    torch.testing.assert_close(reference.silu_and_mul(x), (gate / (1 + (-gate).exp()) * up).float())
+
+
 @few
 @given(num_tokens=st.integers(1, 20), heads=st.integers(1, 5), half=st.integers(1, 16), unrotated=st.integers(0, 4), dtype=st.sampled_from(DTYPES))
 def test_rotary_embedding_equals_the_reference_and_leaves_other_dimensions_alone(
@@ -78,6 +84,14 @@ def test_reshape_and_cache_writes_its_slots_and_no_others(num_tokens: int, block
     slots = torch.randperm(5 * block_size, generator=torch.Generator().manual_seed(seed))[:num_tokens]
     reshape_and_cache(key_value, kv_cache, slots)
     reference.reshape_and_cache(key_value, expected, slots)
+    assert torch.equal(kv_cache, expected)
+
+
+def test_reshape_and_cache_of_the_reference_puts_a_token_in_its_block_at_its_offset() -> None:
+    kv_cache, key_value = torch.zeros(kv_cache_shape(3, 8, 1, 2)), randn(0, 2, 2, 1, 2)
+    reference.reshape_and_cache(key_value, kv_cache, torch.tensor([8 * 2 + 5, 3]))
+    expected = torch.zeros(3, 8, 2, 1, 2)
+    expected[2, 5], expected[0, 3] = key_value[0], key_value[1]
     assert torch.equal(kv_cache, expected)
 
 

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -6,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker_kernels import attention_plan, plan_paged_attention
+from stoker_kernels import attention_plan, plan_paged_attention, reference
 
 BuildCase = Callable[..., Any]
 
@@ -24,6 +25,24 @@ MIXED_STEP = [(1, 0), (5, 0), (1, 30), (7, 20), (1, 31), (16, 16), (2, 1)]
 def test_any_step_equals_the_reference(build_attention_case: BuildCase, requests: Sequence[tuple[int, int]], **shape: Any) -> None:
     case = build_attention_case(requests, **shape)
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_reference_is_softmax_attention_over_the_tokens_so_far() -> None:
+    generator = torch.Generator().manual_seed(0)
+    keys, values = torch.randn(2, 11, 2, 4, generator=generator).double()
+    query = torch.randn(3, 6, 4, generator=generator).double()
+    blocks = [4, 1]  # of 8 slots
+    cache = torch.full((5, 8, 2, 2, 4), torch.nan, dtype=torch.float32)
+    for position in range(11):
+        cache[blocks[position // 8], position % 8, 0] = keys[position]
+        cache[blocks[position // 8], position % 8, 1] = values[position]
+    expected = torch.empty_like(query)
+    for row, position in enumerate((8, 9, 10)):
+        for head in range(6):
+            exponentials = [math.exp(0.5 * float(query[row, head] @ keys[p, head // 3])) for p in range(position + 1)]
+            expected[row, head] = sum(e * values[p, head // 3] for p, e in enumerate(exponentials)) / sum(exponentials)
+    arrays = (torch.tensor([0, 3]), torch.tensor([11]), torch.tensor([blocks]))
+    torch.testing.assert_close(reference.paged_attention(query.float(), cache, *arrays, 0.5), expected.float())
 
 
 def test_a_mixed_step_in_bfloat16_equals_the_reference_but_for_rounding(build_attention_case: BuildCase) -> None:
