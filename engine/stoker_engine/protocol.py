@@ -77,7 +77,6 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     cache_salt: str | None = None
     client_index: int = 0
     external_request_id: str | None = None
-    trace_headers: dict[str, str] | None = None
 
 
 class EngineCoreEventType(enum.IntEnum):

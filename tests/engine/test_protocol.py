@@ -52,7 +52,6 @@ requests = st.builds(
     arrival_time=numbers,
     bad_words_token_ids=st.lists(ids, max_size=2),
     cache_salt=st.none() | st.text(),
-    trace_headers=st.none() | st.dictionaries(st.text(), st.text(), max_size=2),
 )
 outputs = st.builds(
     EngineCoreOutput,

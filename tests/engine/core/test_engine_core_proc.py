@@ -57,6 +57,13 @@ async def outputs_until_finished(client: AsyncMPClient, *request_ids: str) -> di
     return outputs
 
 
+async def begin_a_request(client: AsyncMPClient, wait_until: WaitUntil, max_tokens: int) -> None:
+    """Request "a", whose first token has come."""
+    await wait_until(lambda: client.is_ready)
+    await client.add_request(request("a", max_tokens=max_tokens))
+    await client.get_output()
+
+
 def token_ids(outputs: list[EngineCoreOutput]) -> list[int]:
     return [token_id for output in outputs for token_id in output.new_token_ids]
 
@@ -127,9 +134,7 @@ async def test_sigterm_while_loading_ends_the_engine_at_once(socket_dir: str, cl
 
 async def test_killing_the_engine_fails_what_it_ran_within_a_second(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)) as engine:
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=5000))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 5000)
         call = asyncio.create_task(client.call_utility("get_scheduler_stats"))
         engine.process.kill()
         with pytest.raises(EngineDeadError):
@@ -176,9 +181,7 @@ async def test_a_new_api_gets_the_engine_free_of_the_old_ones_requests(socket_di
 
 async def test_sigterm_lets_requests_in_flight_finish_and_refuses_new_ones(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=100))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 100)
         engine.process.terminate()
         await wait_until(lambda: client.status.is_draining)
         with pytest.raises(EngineNotReadyError, match="draining"):
@@ -193,9 +196,7 @@ async def test_sigterm_lets_requests_in_flight_finish_and_refuses_new_ones(socke
 @pytest.mark.parametrize("drain_timeout", ["0s", "300ms"])
 async def test_what_a_drain_cannot_finish_ends_as_aborted(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil, drain_timeout: str) -> None:
     with FakeEngineCore(config(socket_dir, drain_timeout=drain_timeout), Script(step_seconds=0.01)) as engine:
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=5000))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 5000)
         engine.process.terminate()
         outputs = await outputs_until_finished(client, "a")
         assert outputs["a"][-1].finish_reason is FinishReason.ABORT
@@ -206,9 +207,7 @@ async def test_what_a_drain_cannot_finish_ends_as_aborted(socket_dir: str, clien
 
 async def test_a_second_sigterm_aborts_a_drain(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)) as engine:
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=5000))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 5000)
         engine.process.terminate()
         await wait_until(lambda: client.status.is_draining)
         engine.process.terminate()
@@ -220,9 +219,7 @@ async def test_a_second_sigterm_aborts_a_drain(socket_dir: str, client: AsyncMPC
 async def test_sigterm_with_no_api_ends_the_engine_at_once(socket_dir: str, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)) as engine:
         client = AsyncMPClient(ClientConfig(socket_dir))
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=5000))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 5000)
         await client.shutdown()
         engine.process.terminate()
         assert await exit_code(engine) == ExitCode.OK
@@ -270,9 +267,7 @@ async def test_a_failing_request_ends_alone(socket_dir: str, client: AsyncMPClie
 
 async def test_a_duplicate_request_id_fails_the_newcomer_alone(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.02)):
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=20))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 20)
         await client.add_request(request("a", max_tokens=20))
         seen: list[EngineCoreOutput] = []
         while sum(output.finish_reason is not None for output in seen) < 2:
@@ -347,9 +342,7 @@ async def test_stray_peers_on_every_socket_change_nothing(socket_dir: str, clien
 @pytest.mark.case("C067")
 async def test_a_stopped_engine_is_unresponsive_until_it_goes_on(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=50))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 50)
         engine.process.send_signal(signal.SIGSTOP)
         await wait_until(lambda: client.status.is_unresponsive, 5.0)
         assert not client.is_ready
@@ -362,9 +355,7 @@ async def test_a_stopped_engine_is_unresponsive_until_it_goes_on(socket_dir: str
 async def test_the_requests_of_a_silent_engine_are_given_up_and_it_serves_again_once_it_speaks(socket_dir: str, wait_until: WaitUntil) -> None:
     client = AsyncMPClient(ClientConfig(socket_dir, hang_seconds=1.5))
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=8000))
-        await client.get_output()
+        await begin_a_request(client, wait_until, 8000)
         engine.process.send_signal(signal.SIGSTOP)
         with pytest.raises(EngineDeadError, match="not been heard of"):
             while True:
