@@ -48,7 +48,8 @@ async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, 
     watch_stop_requests(config, drain)
     tokenizer = await asyncio.to_thread(lambda: load_tokenizer(resolve_model(config.model.uri)))
     metrics = Metrics(served_names(config.model)[0])
-    engine = AsyncLLM(ClientConfig(socket_dir=config.socket_dir), tokenizer, [metrics])
+    client = ClientConfig(socket_dir=config.socket_dir, hang_seconds=seconds(config.lifecycle.engine_hang_timeout))
+    engine = AsyncLLM(client, tokenizer, [metrics])
     await engine.start()
     try:
         state = make_state(config, engine, tokenizer, metrics, drain)
