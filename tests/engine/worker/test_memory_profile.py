@@ -1,0 +1,30 @@
+import pytest
+
+from stoker_engine.worker import memory_profile
+from stoker_engine.worker.memory_profile import profile_kv_cache_bytes
+
+HOST_BYTES = 1 << 30
+
+
+@pytest.fixture
+def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step peaks at 50 MB above what was there before."""
+    monkeypatch.setattr(memory_profile, "available_host_memory", lambda: HOST_BYTES)
+    monkeypatch.setattr(memory_profile, "resident_bytes", lambda: 7_000_000)
+    monkeypatch.setattr(memory_profile, "peak_resident_bytes", lambda: 57_000_000)
+
+
+@pytest.mark.usefixtures("_measured")
+def test_of_the_kv_cache_only_the_tokens_that_a_step_wrote_are_no_activations(make_config, loaded) -> None:
+    config = make_config(max_num_batched_tokens=64, max_num_seqs=16, gpu_memory_utilization=0.5)
+    token_bytes = loaded.kv_block_bytes // config.block_size
+    assert profile_kv_cache_bytes(config, loaded, 320) == HOST_BYTES // 2 - (50_000_000 - 16 * token_bytes)
+
+
+@pytest.mark.usefixtures("_measured")
+def test_what_is_left_is_told_whatever_the_settings_ask_for(make_config, loaded, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    settings = {"max_num_batched_tokens": 64, "max_num_seqs": 16, "gpu_memory_utilization": 0.5}
+    left = profile_kv_cache_bytes(make_config(**settings), loaded, 320)
+    assert profile_kv_cache_bytes(make_config(kv_cache_memory_bytes=3 << 30, **settings), loaded, 320) == left
+    assert caplog.messages[-1] == f"memory left for the KV cache: {left / (1 << 30):.2f} GiB"
