@@ -29,8 +29,8 @@ async def one_request(http: httpx.AsyncClient, random_: random.Random) -> None:
     n = random_.choice([1, 1, 2, 3])
     body = {
         "model": "smollm2",
-        "prompt": [random_.randrange(17, 49152) for _ in range(random_.randrange(1, 48))],
-        "max_tokens": random_.randrange(1, 8),
+        "prompt": [random_.randrange(17, 49152) for _ in range(random_.randrange(1, 13))],
+        "max_tokens": random_.randrange(1, 6),
         "temperature": random_.choice([0.7, 1.0]),
         "n": n,
         "seed": random_.randrange(1000),
@@ -38,13 +38,13 @@ async def one_request(http: httpx.AsyncClient, random_: random.Random) -> None:
     }
     fate = random_.random()
     if fate < 0.2:  # aborted: the consumer leaves after the first bytes of a longer answer
-        async with http.stream("POST", "/v1/completions", json=body | {"stream": True, "max_tokens": 200, "ignore_eos": True}) as response:
+        async with http.stream("POST", "/v1/completions", json=body | {"stream": True, "max_tokens": 100, "ignore_eos": True}) as response:
             async for _ in response.aiter_bytes():
                 break
     elif fate < 0.3:  # disconnected: queued, in prefill or in decode
         try:
             async with asyncio.timeout(random_.random() * 0.05):
-                await http.post("/v1/completions", json=body | {"max_tokens": 200, "ignore_eos": True})
+                await http.post("/v1/completions", json=body | {"max_tokens": 100, "ignore_eos": True})
         except TimeoutError:
             return
     else:
@@ -99,7 +99,7 @@ async def finish(replica: Any) -> None:
 
 @pytest.mark.case("C043", "C077")
 async def test_random_requests_leave_nothing_in_use(start_replica: Callable[..., Any]) -> None:
-    async with start_replica(max_model_len=1024, num_blocks_override=300, max_num_seqs=32) as replica:
+    async with start_replica(dtype="bfloat16", max_model_len=1024, num_blocks_override=300, max_num_seqs=32) as replica:
         await run_requests(replica.url, 200, lambda _: None)
         await assert_nothing_is_left(replica)
         await finish(replica)
@@ -108,7 +108,7 @@ async def test_random_requests_leave_nothing_in_use(start_replica: Callable[...,
 @pytest.mark.stress
 async def test_ten_thousand_requests_grow_no_process(start_replica: Callable[..., Any]) -> None:
     count, warm_up = 10_000, 2_000
-    async with start_replica(max_model_len=1024, num_blocks_override=1024, max_num_seqs=32) as replica:
+    async with start_replica(dtype="bfloat16", max_model_len=1024, num_blocks_override=1024, max_num_seqs=32) as replica:
         await touch_the_kv_cache(replica.url)
         processes = {"api": psutil.Process(replica.api.pid), "engine": psutil.Process(replica.engine.pid)}
         samples: dict[str, list[tuple[int, int]]] = {name: [] for name in processes}
