@@ -6,7 +6,7 @@ import time
 import msgspec
 
 from stoker_engine.errors import ContextLengthError, ParameterError
-from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_text, check_token_ids
+from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_something_is_allowed, check_text, check_token_ids
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
@@ -72,6 +72,8 @@ class InputProcessor:
         check_against_model(params, self._limits)
         prompt_token_ids = self._tokenize(prompt, params)
         max_tokens = self._max_tokens(len(prompt_token_ids), params)
+        eos_token_ids = [] if params.ignore_eos else list(self._tokenizer.eos_token_ids)
+        check_something_is_allowed(params, eos_token_ids)
         return EngineCoreRequest(
             request_id=f"{options.request_id}-{os.urandom(4).hex()}",
             prompt_token_ids=prompt_token_ids,
@@ -81,7 +83,7 @@ class InputProcessor:
                 skip_reading_prefix_cache=params.skip_reading_prefix_cache or params.prompt_logprobs is not None,
             ),
             arrival_time=options.arrival_time,
-            eos_token_ids=[] if params.ignore_eos else list(self._tokenizer.eos_token_ids),
+            eos_token_ids=eos_token_ids,
             bad_words_token_ids=self._tokenize_bad_words(params.bad_words),
             priority=options.priority,
             cache_salt=options.cache_salt,

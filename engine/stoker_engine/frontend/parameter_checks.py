@@ -37,6 +37,16 @@ def check_against_model(params: SamplingParams, limits: ModelLimits) -> None:
         raise ParameterError(f"seed must be at most {2**64 - params.n} with n {params.n}, got {params.seed}", "seed")
 
 
+def check_something_is_allowed(params: SamplingParams, eos_token_ids: list[int]) -> None:
+    """Raises ParameterError where the first tokens, which must not end the request, may be none but those that end it."""
+    if params.min_tokens and params.allowed_token_ids is not None:
+        ends = {*params.stop_token_ids, *eos_token_ids}
+        if ends.issuperset(params.allowed_token_ids):
+            raise ParameterError(
+                f"allowed_token_ids has only tokens that end the request, which min_tokens ({params.min_tokens}) forbids at first", "allowed_token_ids"
+            )
+
+
 def check_text(name: str, text: str) -> None:
     """Raises ParameterError if the text holds a lone surrogate, which JSON can express and UTF-8 cannot."""
     try:

@@ -26,6 +26,7 @@ class SocketDirectory:
 
     def __init__(self, addresses: SocketAddresses) -> None:
         self._addresses = addresses
+        self._inodes: list[int] = []
         self._lock = self._take_lock(addresses.lock_path)
         try:
             for path in addresses.paths:
@@ -33,6 +34,20 @@ class SocketDirectory:
         except SocketDirectoryError:
             os.close(self._lock)
             raise
+
+    def remember(self) -> None:
+        """The sockets are bound now: `check` compares with them."""
+        self._inodes = [path.lstat().st_ino for path in self._addresses.paths]
+
+    def check(self) -> None:
+        """Raises SocketDirectoryError where a socket was deleted or replaced: no engine could connect any more."""
+        for path, inode in zip(self._addresses.paths, self._inodes, strict=True):
+            try:
+                is_ours = path.lstat().st_ino == inode
+            except OSError:
+                is_ours = False
+            if not is_ours:
+                raise SocketDirectoryError(f"--socket-dir: {path} was deleted or replaced")
 
     def release(self) -> None:
         """Removes the sockets and lets the next api in."""

@@ -189,3 +189,12 @@ def test_a_templated_prompt_gets_no_second_bos(byte_tokenizer: Tokenizer) -> Non
 def test_a_prompt_with_a_lone_surrogate_is_refused(processor: InputProcessor) -> None:
     with pytest.raises(ParameterError, match="lone surrogate at character 1"):
         process(processor, "a\ud800")
+
+
+def test_allowing_only_tokens_that_end_the_request_before_its_min_tokens_is_refused(processor: InputProcessor, smollm2_tokenizer: Tokenizer) -> None:
+    for allowed, stops in (([5], [5]), (list(smollm2_tokenizer.eos_token_ids), [])):
+        restrictions: dict[str, Any] = {"allowed_token_ids": allowed, "stop_token_ids": stops}
+        with pytest.raises(ParameterError, match="allowed_token_ids has only tokens that end the request") as error:
+            processor.process("Hello", SamplingParams(max_tokens=4, min_tokens=4, **restrictions), OPTIONS)
+        assert error.value.parameter == "allowed_token_ids"
+        assert processor.process("Hello", SamplingParams(max_tokens=4, **restrictions), OPTIONS)

@@ -63,3 +63,19 @@ def test_sockets_bound_under_the_private_umask_are_for_their_owner_alone(socket_
         server = bind(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     server.close()
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_socket_that_was_deleted_or_replaced_is_noticed(socket_dir: str, replace: bool) -> None:  # noqa: FBT001
+    addresses = SocketAddresses(socket_dir)
+    directory = SocketDirectory(addresses)
+    servers = [bind(path) for path in addresses.paths]
+    directory.remember()
+    directory.check()
+    addresses.input_path.rename(addresses.input_path.with_suffix(".moved"))
+    if replace:
+        servers.append(bind(addresses.input_path))
+    with pytest.raises(SocketDirectoryError, match=r"input\.sock was deleted or replaced"):
+        directory.check()
+    for server in servers:
+        server.close()

@@ -17,6 +17,7 @@ from stoker_engine.frontend.handshake import HandshakeServer
 from stoker_engine.frontend.socket_directory import SocketDirectory, private_umask
 from stoker_engine.protocol import (
     ENGINE_CORE_DEAD,
+    HEARTBEAT_SECONDS,
     EngineCoreOutputs,
     EngineCoreRequest,
     EngineCoreRequestType,
@@ -53,6 +54,7 @@ class AsyncMPClient:
             self._output = self._context.socket(zmq.PULL)
             self._output.setsockopt(zmq.RCVHWM, 0)
             self._output.bind(addresses.output)
+        self._directory.remember()
         self._route: bytes | None = None
         """Where the input link of the present engine is; None until it has opened it."""
         self._engine: bytes | None = None
@@ -63,6 +65,7 @@ class AsyncMPClient:
         self._call_ids = itertools.count()
         self._handshake.start()
         self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._receive_outputs())]
+        self._tasks.append(asyncio.create_task(self._watch_directory()))
 
     @property
     def status(self) -> EngineStatus:
@@ -137,6 +140,12 @@ class AsyncMPClient:
                 self._route, self._engine = frames[0], frames[2]
             else:
                 logger.warning("dropped %d frames on the input link: no opening by the present engine for this api", len(frames))
+
+    async def _watch_directory(self) -> None:
+        """Fails where a socket's path is gone: an api that nobody can reach must not look alive."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self._directory.check()
 
     async def _receive_outputs(self) -> None:
         while True:
