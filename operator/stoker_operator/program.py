@@ -15,6 +15,8 @@ from stoker_operator.process import ChildProcess
 HOPELESS_CODES = frozenset({ExitCode.BAD_CONFIG, ExitCode.STARTUP_TIMEOUT, ExitCode.MODEL_LOAD_FAILED})
 """Ends that the next start cannot change by itself."""
 HOPELESS_FAILURES = 3
+SIGNAL_CODES = 128
+"""A process ended by signal n counts as ended with this plus n, as in a shell and in a pod's status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class ProgramExit:
     hopeless: bool
 
     def __str__(self) -> str:
+        if self.code > SIGNAL_CODES:  # it had no time for words: its last line is about something else
+            return f"{self.component} was killed by {signal.Signals(self.code - SIGNAL_CODES).name} (code {self.code})"
         return f"{self.component} ended with code {self.code}" + (f": {self.words}" if self.words else "")
 
 

@@ -37,9 +37,8 @@ def curl_line(plan: ReplicaPlan) -> str:
 
 async def ask(client: httpx.AsyncClient, plan: ReplicaPlan, question: str) -> str:
     """The model's answer at temperature 0. Raises ReplicaError with the api's own words if there is none."""
-    body = {**_body(plan, question), "temperature": 0, "max_completion_tokens": MAX_ANSWER_TOKENS}
     try:
-        response = await client.post(f"{plan.url}{_PATH}", json=body, timeout=ANSWER_SECONDS)
+        response = await client.post(f"{plan.url}{_PATH}", json=_body(plan, question), timeout=ANSWER_SECONDS)
     except httpx.HTTPError as error:
         raise ReplicaError(f"{plan.name}: no answer from {plan.url}: {error or type(error).__name__}") from error
     if response.status_code != httpx.codes.OK:
@@ -54,4 +53,6 @@ async def ask(client: httpx.AsyncClient, plan: ReplicaPlan, question: str) -> st
 
 
 def _body(plan: ReplicaPlan, question: str) -> Mapping[str, object]:
-    return {"model": plan.served_name, "messages": [{"role": "user", "content": question}]}
+    """The likeliest answer, and a short one: a small model rambles at the API's default temperature, up to the end of its context."""
+    message = {"role": "user", "content": question}
+    return {"model": plan.served_name, "messages": [message], "temperature": 0, "max_completion_tokens": MAX_ANSWER_TOKENS}

@@ -39,7 +39,7 @@ def test_an_engine_that_dies_is_started_again_at_once_and_the_api_stays(start_su
     run.process.send_signal(signal.SIGINT)
     code, output = run.finish()
     assert code == 0
-    assert "demo/0: engine ended with code 137; starting it again at once\n" in output
+    assert "demo/0: engine was killed by SIGKILL (code 137); starting it again at once\n" in output
     assert run.events.count("api started") == 1
 
 
