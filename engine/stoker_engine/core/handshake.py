@@ -168,7 +168,7 @@ class HandshakeLink:
             self._outbox += [Hello(PROTOCOL_VERSION, os.getpid()), self._current_phase()]
         elif self._connected:
             self._connected = False
-            logger.warning("the api is gone")
+            logger.info("the api is gone")
             self._listener.client_lost()
 
     def _on_message(self, frames: list[bytes]) -> None:
