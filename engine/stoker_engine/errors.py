@@ -3,12 +3,13 @@
 EngineError
 ├── ConfigError              bad configuration or input file: names the flag or path and the value (exit code 2)
 ├── ModelLoadError           the model cannot be loaded: names the file, tensor or setting (exit code 4)
-├── StartupTimeoutError      start-up took longer than startupTimeout: names the phase (exit code 3)
 ├── ParameterError           a request's parameter is out of range: names it and its value (HTTP 400)
 │   └── ContextLengthError   prompt and output do not fit the model's context (HTTP 400)
 ├── EngineGenerateError      this request failed, the engine lives on (HTTP 500)
+│   └── DuplicateRequestError   its id is running already (core/request.py)
 ├── EngineNotReadyError      no engine is ready to take the request (HTTP 503)
-└── EngineDeadError          the engine behind the request is gone (HTTP 503)
+├── EngineDeadError          the engine behind the request is gone (HTTP 503)
+└── SocketDirectoryError     the socket directory cannot be used (frontend/socket_directory.py; exit code 1)
 """
 
 
@@ -22,10 +23,6 @@ class ConfigError(EngineError):
 
 class ModelLoadError(EngineError):
     """The model's files are missing, damaged or of an architecture that is not supported."""
-
-
-class StartupTimeoutError(EngineError):
-    """The engine did not become READY within startupTimeout."""
 
 
 class ParameterError(EngineError, ValueError):

@@ -13,4 +13,4 @@ class ExitCode(enum.IntEnum):
     STARTUP_TIMEOUT = 3
     MODEL_LOAD_FAILED = 4
     ENGINE_DEAD = 70
-    """The engine is dead or hung, found by its own watchdog."""
+    """A step hangs or a thread of the engine failed, found by the engine itself."""

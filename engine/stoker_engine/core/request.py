@@ -28,10 +28,6 @@ class RequestStatus(enum.IntEnum):
     FINISHED_REPETITION = 8
 
     @property
-    def is_finished(self) -> bool:
-        return self > RequestStatus.PREEMPTED
-
-    @property
     def finish_reason(self) -> FinishReason | None:
         """None while the request lives."""
         return _FINISH_REASONS.get(self)
