@@ -77,6 +77,7 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     cache_salt: str | None = None
     client_index: int = 0
     external_request_id: str | None = None
+    trace_headers: dict[str, str] | None = None
 
 
 class EngineCoreEventType(enum.IntEnum):
@@ -122,6 +123,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     events: list[EngineCoreEvent] | None = None
     prefill_stats: PrefillStats | None = None
     failure_message: str | None = None
+    trace_headers: dict[str, str] | None = None
 
 
 class UtilityRequest(msgspec.Struct, array_like=True, gc=False):
