@@ -4,13 +4,17 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from load import Workload
 
 TAIL_CHARACTERS = 2000
+StepTimes = Mapping[int, Mapping[str, float]]
+"""Number of running requests → `median` and `mean` microseconds of a scheduler's step."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,6 +74,13 @@ class VllmPeer:
         ]
         return self._bench(arguments, kv_cache_bytes)["elapsed_time"]
 
+    def scheduler_step_times(self, sizes: Sequence[int], num_steps: int) -> StepTimes:
+        """What vllm_scheduler.py measures."""
+        program = Path(__file__).parent / "vllm_scheduler.py"
+        command = [str(self.program.parent / "python"), str(program), str(self.model), str(num_steps), *map(str, sizes)]
+        printed = _run(command, dict(os.environ)).splitlines()
+        return msgspec.json.decode(printed[-1], type=dict[int, dict[str, float]])
+
     def _bench(self, arguments: Sequence[str], kv_cache_bytes: int) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "result.json")
@@ -86,8 +97,14 @@ class VllmPeer:
                 "--output-json",
                 str(path),
             ]
-            done = subprocess.run(command, env=self.environment(kv_cache_bytes), capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-TAIL_CHARACTERS:]}")
+            _run(command, self.environment(kv_cache_bytes))
             result: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
             return result
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What the command prints. Raises RuntimeError with its last words where it fails."""
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-TAIL_CHARACTERS:]}")
+    return done.stdout
