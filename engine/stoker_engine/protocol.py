@@ -126,6 +126,22 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     trace_headers: dict[str, str] | None = None
 
 
+class PauseMode(enum.StrEnum):
+    """What becomes of live requests when the engine pauses: ended, finished (new ones wait), or kept as they are."""
+
+    ABORT = "abort"
+    WAIT = "wait"
+    KEEP = "keep"
+
+
+class SleepTag(enum.StrEnum):
+    """What a sleeping engine wakes one by one: what it gave back, and, of an engine that gave back nothing, its scheduling."""
+
+    WEIGHTS = "weights"
+    KV_CACHE = "kv_cache"
+    SCHEDULING = "scheduling"
+
+
 class UtilityRequest(msgspec.Struct, array_like=True, gc=False):
     """A call of one of the engine's utility methods. `call_id` is the client's."""
 
@@ -160,6 +176,7 @@ class EnginePhase(enum.StrEnum):
     PROFILING = "profiling"
     WARMING_UP = "warming_up"
     READY = "ready"
+    SLEEPING = "sleeping"
     DRAINING = "draining"
     FAILED = "failed"
 
