@@ -9,7 +9,7 @@ EngineError
 │   └── DuplicateRequestError   its id is running already (core/request.py)
 ├── EngineNotReadyError      no engine is ready to take the request (HTTP 503)
 ├── EngineDeadError          the engine behind the request is gone (HTTP 503)
-└── SocketDirectoryError     the socket directory cannot be used (frontend/socket_directory.py; exit code 1)
+└── SocketDirectoryError     the socket directory cannot be used (exit code 1)
 """
 
 
@@ -50,3 +50,7 @@ class EngineNotReadyError(EngineError):
 
 class EngineDeadError(EngineError):
     """The engine that ran this request is gone."""
+
+
+class SocketDirectoryError(EngineError):
+    """A socket directory cannot be made or used. The message has the path, and who holds it."""

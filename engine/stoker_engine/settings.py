@@ -8,7 +8,7 @@ import argparse
 import re
 import reprlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
@@ -75,6 +75,26 @@ def to_args(config: Settings) -> list[str]:
     return args
 
 
+def to_command(module: str, config: Settings) -> tuple[str, ...]:
+    """The command that runs a program of ours with `config`."""
+    # -P: a file in the current directory must not stand in for a module of ours or of Python's.
+    return sys.executable, "-P", "-m", module, *to_args(config)
+
+
+def from_values(config_type: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
+    """`config_type` from keyword arguments, named as the flags with underscores. Raises ConfigError with the name, the value and what is allowed."""
+    fields = {field.flag.replace("-", "_"): field for field in _fields(config_type, ())}
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise ConfigError(f"there is no setting {name!r}; there are {', '.join(sorted(fields))}")
+        node = nested
+        for part in fields[name].path[:-1]:
+            node = node.setdefault(part, {})
+        node[fields[name].path[-1]] = _convert(fields[name], name, value)
+    return _build(config_type, nested)
+
+
 def from_args(config_type: type[SettingsT], args: Sequence[str], *, program: str) -> SettingsT:
     """Parses flags into `config_type`. Raises ConfigError with the flag, the value and what is allowed; `--help` prints and exits 0."""
     fields = list(_fields(config_type, ()))
@@ -88,7 +108,7 @@ def from_args(config_type: type[SettingsT], args: Sequence[str], *, program: str
         node = values
         for name in field.path[:-1]:
             node = node.setdefault(name, {})
-        node[field.path[-1]] = _convert(field, raw[field.flag])
+        node[field.path[-1]] = _convert(field, f"--{field.flag}", raw[field.flag])
     try:
         return _build(config_type, values)
     except ValueError as error:
@@ -115,13 +135,13 @@ def _build(config_type: type[StructT], values: dict[str, Any]) -> StructT:
     return config_type(**arguments)
 
 
-def _convert(field: _Field, raw: object) -> object:
+def _convert(field: _Field, name: str, raw: object) -> object:
     try:
         value = msgspec.convert(raw, type=field.type, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"--{field.flag}: {explain(error, field.type, raw)}") from error
+        raise ConfigError(f"{name}: {explain(error, field.type, raw)}") from error
     if field.bounds is not None and not field.bounds.holds(value):
-        raise ConfigError(f"--{field.flag}: {field.bounds.allowed}, got {raw!r}")
+        raise ConfigError(f"{name}: {field.bounds.allowed}, got {raw!r}")
     return value
 
 

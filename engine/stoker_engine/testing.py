@@ -5,7 +5,6 @@ with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[1, 2, 
     engine.process.kill()
 """
 
-import os
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from stoker_engine.executor.base import ModelDescription
 from stoker_engine.log import configure_logging
 from stoker_engine.protocol import LogprobsLists
 from stoker_engine.settings import from_args, to_args
+from stoker_engine.supervisor_pipe import SupervisorPipe
 
 
 class Reply(msgspec.Struct):
@@ -140,20 +140,6 @@ class ScriptedExecutor:
         rows = [[token_id, *((token_id + i) % self._script.vocab_size for i in range(num_logprobs))] for token_id in token_ids]
         values = [-0.125, *(-0.125 * (i + 1) for i in range(num_logprobs))]
         return LogprobsLists(token_ids=rows, logprobs=[values] * len(rows), ranks=[1] * len(rows))
-
-
-class SupervisorPipe:
-    """A pipe for `--supervisor-fd`: a child that inherits `read_end` ends when this process does, or at `close`."""
-
-    def __init__(self) -> None:
-        self.read_end, self._write_end = os.pipe()
-        self._is_open = True
-
-    def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            os.close(self.read_end)
-            os.close(self._write_end)
 
 
 class FakeEngineCore:

@@ -1,21 +1,22 @@
 """`stoker up`: the plan that the operator makes for pods, run as processes of this machine."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 
+from stoker_engine.errors import SocketDirectoryError
+from stoker_engine.socket_directories import SocketDirectories, local_root
+from stoker_engine.supervisor_pipe import SupervisorPipe
 from stoker_operator.display import Display, PlainDisplay
-from stoker_operator.errors import ManifestError
+from stoker_operator.errors import LocalError, ManifestError
 from stoker_operator.live_table import LiveDisplay
 from stoker_operator.manifest import load_manifests
-from stoker_operator.names import LOCAL_PORT, local_root
+from stoker_operator.names import LOCAL_PORT
 from stoker_operator.plan import Placement, ReplicaPlan, plan_replica
 from stoker_operator.ports import choose_ports
-from stoker_operator.socket_directories import SocketDirectories
 from stoker_operator.supervisor import Supervisor
 from stoker_operator.v1alpha1 import InferenceDeployment
 
@@ -39,14 +40,15 @@ def run_up(options: UpOptions) -> int:
     ports = choose_ports(options.host, options.port, len(replicas))
     directories = SocketDirectories(local_root())
     # The programs hold the read end: its end of file tells them that this process is gone, however it went.
-    supervisor_fd, write_fd = os.pipe()
+    supervisor = SupervisorPipe()
     try:
-        plans = _plan(replicas, [Placement(str(directories.create()), options.host, port, supervisor_fd) for port in ports])
-        return asyncio.run(_supervise(plans, supervisor_fd, options.question))
+        plans = _plan(replicas, [Placement(str(directories.create()), options.host, port, supervisor.read_end) for port in ports])
+        return asyncio.run(_supervise(plans, supervisor.read_end, options.question))
+    except SocketDirectoryError as error:
+        raise LocalError(str(error)) from error
     finally:
         directories.remove_all()
-        os.close(supervisor_fd)
-        os.close(write_fd)
+        supervisor.close()
 
 
 def _plan(replicas: Sequence[tuple[InferenceDeployment, int]], placements: Sequence[Placement]) -> list[ReplicaPlan]:

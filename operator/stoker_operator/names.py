@@ -1,6 +1,5 @@
 """Names that two parts must agree on: the kind's, the programs' and the paths'."""
 
-import os
 from pathlib import Path
 
 GROUP = "stoker.dev"
@@ -24,11 +23,6 @@ ENGINE_MODULE = "stoker_engine"
 
 LOCAL_PORT = 8080
 """The OpenAI address of `stoker up`, unless `--port` says otherwise."""
-
-
-def local_root() -> Path:
-    """The directory that holds this user's socket directories on this machine; short, because a Unix socket path may have 107 bytes."""
-    return Path("/tmp") / f"stoker-{os.getuid()}"
 
 
 def termination_path(socket_dir: str, component: str) -> str:

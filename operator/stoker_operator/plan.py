@@ -1,13 +1,12 @@
 """An InferenceDeployment → the configurations and commands of its replicas' processes. Pure: nothing is looked up and nothing is started."""
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from stoker_engine.config import EngineConfig, EngineSettings, ModelConfig, seconds
-from stoker_engine.settings import Settings, to_args
+from stoker_engine.settings import Settings, to_command
 from stoker_gateway.api.config import ApiConfig, ApiSettings
 from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, local_title, termination_path
 from stoker_operator.v1alpha1 import InferenceDeployment
@@ -85,8 +84,8 @@ def plan_replica(deployment: InferenceDeployment, index: int, placement: Placeme
         host=placement.host,
         port=placement.port,
         grace=seconds(deployment.spec.lifecycle.drain_timeout) + STOP_SECONDS,
-        api=ProgramPlan(API, _command(API_MODULE, api), api_termination),
-        engine=ProgramPlan(ENGINE, _command(ENGINE_MODULE, engine), engine_termination),
+        api=ProgramPlan(API, to_command(API_MODULE, api), api_termination),
+        engine=ProgramPlan(ENGINE, to_command(ENGINE_MODULE, engine), engine_termination),
     )
 
 
@@ -96,8 +95,3 @@ def _model(deployment: InferenceDeployment) -> ModelConfig:
 
 def _settings(settings_type: type[Settings], spec: Settings) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in settings_type.__struct_fields__}
-
-
-def _command(module: str, config: Settings) -> tuple[str, ...]:
-    # -P: a file in the current directory must not stand in for a module of ours or of Python's.
-    return sys.executable, "-P", "-m", module, *to_args(config)

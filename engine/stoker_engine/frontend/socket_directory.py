@@ -11,14 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stoker_engine.addresses import SocketAddresses
-from stoker_engine.errors import EngineError
+from stoker_engine.errors import SocketDirectoryError
 
 SOCKET_UMASK = 0o177
 """Sockets are for this user alone."""
-
-
-class SocketDirectoryError(EngineError):
-    """The socket directory cannot be used. The message has the path, and who holds it."""
 
 
 class SocketDirectory:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from stoker_engine.addresses import SocketAddresses
-from stoker_engine.errors import ConfigError
-from stoker_engine.frontend.socket_directory import SocketDirectory, SocketDirectoryError, private_umask
+from stoker_engine.errors import ConfigError, SocketDirectoryError
+from stoker_engine.frontend.socket_directory import SocketDirectory, private_umask
 
 
 def bind(path: Path) -> socket.socket:

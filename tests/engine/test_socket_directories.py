@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker_operator.errors import LocalError
-from stoker_operator.socket_directories import ABANDONED_SECONDS, SocketDirectories
+from stoker_engine.errors import SocketDirectoryError
+from stoker_engine.socket_directories import ABANDONED_SECONDS, SocketDirectories
 
 
 def test_a_directory_is_ours_alone_and_has_eight_hex_digits(tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_a_directory_without_its_final_name_is_swept_once_nobody_can_be_making_i
 def test_a_link_in_its_place_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(LocalError, match=f"socket directory {tmp_path}/root: not a directory; remove it"):
+    with pytest.raises(SocketDirectoryError, match=f"socket directory {tmp_path}/root: not a directory; remove it"):
         SocketDirectories(tmp_path / "root").create()
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_file_in_its_place_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "root").touch()
-    with pytest.raises(LocalError, match=f"socket directory {tmp_path}/root: not a directory; remove it"):
+    with pytest.raises(SocketDirectoryError, match=f"socket directory {tmp_path}/root: not a directory; remove it"):
         SocketDirectories(tmp_path / "root").create()
 
 
@@ -80,5 +80,5 @@ def test_a_directory_that_others_could_enter_is_closed(tmp_path: Path) -> None:
 
 def test_a_root_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LocalError, match=f"socket directory {tmp_path}/file/root: Not a directory"):
+    with pytest.raises(SocketDirectoryError, match=f"socket directory {tmp_path}/file/root: Not a directory"):
         SocketDirectories(tmp_path / "file" / "root").create()

@@ -9,14 +9,19 @@ import stat
 import time
 from pathlib import Path
 
-from stoker_operator.errors import LocalError
+from stoker_engine.errors import SocketDirectoryError
 
 ABANDONED_SECONDS = 60.0
 """A directory is locked and gets its name within milliseconds of being made; one that is not named by then has nobody who will."""
 
 
+def local_root() -> Path:
+    """The directory that holds this user's socket directories on this machine; short, because a Unix socket path may have 107 bytes."""
+    return Path("/tmp") / f"stoker-{os.getuid()}"
+
+
 class SocketDirectories:
-    """Makes, holds and removes socket directories. Raises LocalError when a path is not a directory of ours or cannot be written."""
+    """Makes, holds and removes socket directories. Raises SocketDirectoryError when a path is not a directory of ours or cannot be written."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -25,11 +30,12 @@ class SocketDirectories:
     def create(self) -> Path:
         """A new empty directory, locked by this process."""
         try:
-            _own_directory(self._root)
-            self._sweep()
-            return self._create()
+            try:
+                return self._create()
+            except FileNotFoundError:
+                return self._create()  # another process removed the root, having no directory in it any more
         except OSError as error:
-            raise LocalError(f"socket directory {error.filename or self._root}: {error.strerror}") from error
+            raise SocketDirectoryError(f"socket directory {error.filename or self._root}: {error.strerror}") from error
 
     def remove_all(self) -> None:
         """Removes every directory that was created here, and the root when nobody else has one in it."""
@@ -40,9 +46,11 @@ class SocketDirectories:
         try:
             self._root.rmdir()
         except OSError:
-            return  # another `stoker up` still has a directory in it
+            return  # another process still has a directory in it
 
     def _create(self) -> Path:
+        _own_directory(self._root)
+        self._sweep()
         # It gets its final name only when it is locked, so that nobody's sweep takes it for one that was left behind.
         name = secrets.token_hex(4)
         new = self._root / f"new-{name}"
@@ -54,7 +62,7 @@ class SocketDirectories:
         return path
 
     def _sweep(self) -> None:
-        """Removes what a `stoker up` left that was killed: its lock went with it."""
+        """Removes what a process left that was killed: its lock went with it."""
         for path in self._root.iterdir():
             if path in self._locks or not re.fullmatch("(new-)?[0-9a-f]{8}", path.name):
                 continue
@@ -80,8 +88,8 @@ def _own_directory(path: Path) -> None:
     except FileExistsError:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode):
-            raise LocalError(f"socket directory {path}: not a directory; remove it") from None
+            raise SocketDirectoryError(f"socket directory {path}: not a directory; remove it") from None
         if found.st_uid != os.getuid():
-            raise LocalError(f"socket directory {path}: belongs to user id {found.st_uid}, not to {os.getuid()}; remove it") from None
+            raise SocketDirectoryError(f"socket directory {path}: belongs to user id {found.st_uid}, not to {os.getuid()}; remove it") from None
         if stat.S_IMODE(found.st_mode) & 0o077:
             path.chmod(0o700)
