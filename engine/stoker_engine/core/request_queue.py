@@ -29,6 +29,9 @@ class RequestQueue(Protocol):
 
     def pop(self) -> Request: ...
 
+    def first_preempted(self) -> Request | None:
+        """The next one of those that were preempted."""
+
     def remove(self, requests: Collection[Request]) -> None:
         """Takes out those of `requests` that wait, in one pass."""
 
@@ -55,6 +58,9 @@ class FCFSRequestQueue:
 
     def pop(self) -> Request:
         return self._requests.popleft()
+
+    def first_preempted(self) -> Request | None:
+        return next((request for request in self._requests if request.status is RequestStatus.PREEMPTED), None)
 
     def remove(self, requests: Collection[Request]) -> None:
         leaving = set(requests)
@@ -84,6 +90,9 @@ class PriorityRequestQueue:
 
     def pop(self) -> Request:
         return heapq.heappop(self._heap)[1]
+
+    def first_preempted(self) -> Request | None:
+        return min((entry for entry in self._heap if entry[1].status is RequestStatus.PREEMPTED), default=(None, None))[1]
 
     def remove(self, requests: Collection[Request]) -> None:
         leaving = set(requests)

@@ -8,11 +8,12 @@ from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
 from stoker_engine.core.request_queue import FCFSRequestQueue, PriorityRequestQueue
 from stoker_engine.core.scheduler_output import SchedulerOutput
-from stoker_engine.core.scheduler_passes import schedule_running, schedule_waiting
+from stoker_engine.core.scheduler_passes import preempt_all, schedule_running, schedule_waiting
 from stoker_engine.core.scheduler_settings import check_scheduler_settings
-from stoker_engine.core.scheduler_state import SchedulerLimits, SchedulerState
+from stoker_engine.core.scheduler_state import PauseState, SchedulerLimits, SchedulerState
 from stoker_engine.core.scheduler_update import fail_request, update_request
 from stoker_engine.core.step_plan import StepPlan
+from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreEventType, EngineCoreOutput
 from stoker_engine.stats import SchedulerStats
 
@@ -40,15 +41,24 @@ class Scheduler:
             waiting=PriorityRequestQueue() if priority_scheduling else FCFSRequestQueue(),
         )
         self._finished_request_ids: list[str] = []
+        self._preempted_request_ids: list[str] = []
         self._rejections: list[tuple[int, EngineCoreOutput]] = []
 
     @property
     def num_unfinished_requests(self) -> int:
         return len(self.state.requests)
 
+    @property
+    def pause_state(self) -> PauseState:
+        return self.state.pause_state
+
+    @pause_state.setter
+    def pause_state(self, pause_state: PauseState) -> None:
+        self.state.pause_state = pause_state
+
     def has_requests(self) -> bool:
-        """Whether there is a reason for a step: a request, or an end that the worker or a client has not been told."""
-        return bool(self.state.requests or self._finished_request_ids or self._rejections)
+        """Whether there is a reason for a step: a request that may run, or an end that the worker or a client has not been told."""
+        return self._has_news() or self._has_runnable_requests()
 
     def add_request(self, request: Request) -> None:
         """Queues a request. One that could never run ends with the next `update_from_output`. Raises DuplicateRequestError for a live id."""
@@ -67,9 +77,11 @@ class Scheduler:
         """Decides the next step; its tokens count as computed from now on. Where anything was preempted, nothing is admitted."""
         state = self.state
         plan = StepPlan(state.limits.max_num_batched_tokens)
-        schedule_running(state, plan)
-        if not plan.preempted_request_ids:
-            schedule_waiting(state, plan)
+        plan.preempted_request_ids, self._preempted_request_ids = self._preempted_request_ids, []
+        if state.pause_state is not PauseState.PAUSED_ALL:
+            schedule_running(state, plan)
+            if not plan.preempted_request_ids:
+                schedule_waiting(state, plan)
         finished_request_ids, self._finished_request_ids = self._finished_request_ids, []
         scheduler_output = plan.build(finished_request_ids)
         state.counters.num_batched_tokens = scheduler_output.total_num_scheduled_tokens
@@ -113,6 +125,15 @@ class Scheduler:
         """`finish_requests` for every live request."""
         return self.finish_requests(list(self.state.requests), status)
 
+    def abort_all_requests(self) -> None:
+        """Ends every live request; each client is told by the next step."""
+        for request_id, client_index in self.finish_all_requests(RequestStatus.FINISHED_ABORTED):
+            self._rejections.append((client_index, EngineCoreOutput(request_id, [], FinishReason.ABORT)))
+
+    def preempt_all_requests(self) -> None:
+        """Between two steps: every running request gives its blocks back, and computes its tokens again when it is scheduled next."""
+        self._preempted_request_ids += preempt_all(self.state)
+
     def reset_prefix_cache(self) -> bool:
         """Forgets every cached block; False, and nothing changed, while a block is in use."""
         return self.state.kv_cache_manager.reset_prefix_cache()
@@ -130,6 +151,18 @@ class Scheduler:
             num_batched_tokens=counters.num_batched_tokens,
             num_nan_logits=counters.num_nan_logits,
         )
+
+    def _has_news(self) -> bool:
+        return bool(self._finished_request_ids or self._preempted_request_ids or self._rejections)
+
+    def _has_runnable_requests(self) -> bool:
+        match self.state.pause_state:
+            case PauseState.UNPAUSED:
+                return bool(self.state.requests)
+            case PauseState.PAUSED_NEW:
+                return bool(self.state.running) or self.state.waiting.first_preempted() is not None
+            case PauseState.PAUSED_ALL:
+                return False
 
     def _find_obstacle(self, request: Request) -> str | None:
         """Why this request could never be admitted. Without this check it would wait for ever, and everybody behind it."""

@@ -4,7 +4,7 @@ There are no phases: a request wants the tokens it has and has not computed, be 
 """
 
 from stoker_engine.core.request import Request, RequestStatus
-from stoker_engine.core.scheduler_state import SchedulerState
+from stoker_engine.core.scheduler_state import PauseState, SchedulerState
 from stoker_engine.core.step_plan import StepPlan
 from stoker_engine.protocol import EngineCoreEventType, PrefillStats
 
@@ -30,8 +30,10 @@ def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
 def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
     """Admits from the head of the queue while there are seats, budget and blocks; strictly in order, so that nobody starves."""
     limits = state.limits
-    while len(state.waiting) and plan.token_budget > 0 and len(state.running) < limits.max_num_seqs:
-        request = state.waiting.peek()
+    while plan.token_budget > 0 and len(state.running) < limits.max_num_seqs:
+        request = _next_waiting(state)
+        if request is None:
+            return
         computed_blocks = state.kv_cache_manager.get_computed_blocks(request)
         num_cached_tokens = len(computed_blocks) * state.kv_cache_manager.block_size
         num_new_tokens = request.num_tokens - num_cached_tokens
@@ -42,9 +44,35 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
         block_ids = state.kv_cache_manager.admit(request, computed_blocks, num_new_tokens)
         if block_ids is None:
             return
-        state.waiting.pop()
+        _take(state, request)
         _start(state, request, num_cached_tokens)
         plan.add_admitted(request, block_ids, num_new_tokens)
+
+
+def _next_waiting(state: SchedulerState) -> Request | None:
+    """While no new requests are admitted, the preempted ones still are: they had begun."""
+    if state.pause_state is PauseState.UNPAUSED:
+        return state.waiting.peek() if len(state.waiting) else None
+    return state.waiting.first_preempted()
+
+
+def _take(state: SchedulerState, request: Request) -> None:
+    if state.pause_state is PauseState.UNPAUSED:
+        state.waiting.pop()
+    else:
+        state.waiting.remove([request])
+
+
+def preempt_all(state: SchedulerState) -> list[str]:
+    """Between two steps: every running request gives its blocks back and waits, in its order, before the others. Returns their ids."""
+    preempted = state.running[::-1]
+    state.running = []
+    for request in preempted:
+        state.kv_cache_manager.free(request)
+        request.preempt()
+        state.waiting.prepend(request)
+    state.counters.num_preemptions += len(preempted)
+    return [request.request_id for request in preempted]
 
 
 def _start(state: SchedulerState, request: Request, num_cached_tokens: int) -> None:

@@ -1,10 +1,19 @@
 """SchedulerState: what the passes of a step share, and the counters of the statistics."""
 
+import enum
 from dataclasses import dataclass, field
 
 from stoker_engine.core.kv_cache_manager import KVCacheManager
 from stoker_engine.core.request import Request
 from stoker_engine.core.request_queue import RequestQueue
+
+
+class PauseState(enum.Enum):
+    """Who may be scheduled: everybody; who has been admitted before, preempted ones included; nobody."""
+
+    UNPAUSED = 0
+    PAUSED_NEW = 1
+    PAUSED_ALL = 2
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,3 +50,4 @@ class SchedulerState:
     running: list[Request] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     counters: SchedulerCounters = field(default_factory=SchedulerCounters)
+    pause_state: PauseState = PauseState.UNPAUSED
