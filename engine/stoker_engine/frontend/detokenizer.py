@@ -84,8 +84,11 @@ class Detokenizer:
             tail_start = self._length - len(self._tail)
             self._shown_parts.append(self._tail[self._num_shown - tail_start : end - tail_start])
             self._num_shown = end
-        keep = max(self._stops.max_prefix, self._length - end)
-        self._tail = self._tail[len(self._tail) - keep :] if len(self._tail) > keep else self._tail
+        keep = self._stops.max_prefix
+        if keep < self._length - end:
+            keep = self._length - end
+        if len(self._tail) > keep:
+            self._tail = self._tail[len(self._tail) - keep :]
         while self._held_tokens and self._held_tokens[0][1] <= end:
             self._held_tokens.popleft()
             self.num_shown_tokens += 1

@@ -32,7 +32,7 @@ class StopStrings:
 
     def begun_length(self, text: str) -> int:
         """The length of the longest end of `text` that is a proper prefix of a stop string."""
-        return max((self._begun_by(stop, text) for stop in self._stops), default=0)
+        return max([self._begun_by(stop, text) for stop in self._stops]) if self._stops else 0
 
     @staticmethod
     def _begun_by(stop: str, text: str) -> int:
