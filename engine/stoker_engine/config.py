@@ -114,6 +114,10 @@ class EngineSettings(Settings, frozen=True, kw_only=True):
     scheduling_policy: Annotated[
         Literal["fcfs", "priority"], Meta(description="Order of waiting requests: first come first served, or by priority, lower first.")
     ] = "fcfs"
+    async_scheduling: Annotated[
+        bool, Meta(description="Schedule each step before the tokens of the step before are known, so that the device does not wait for the scheduler.")
+    ] = False
+    max_concurrent_batches: Annotated[int, Meta(ge=1, le=8, description="Most steps under way at once; with asynchronous scheduling at least 2.")] = 1
     max_logprobs: Annotated[int, Meta(ge=0, le=1024, description="Most log probabilities a request may ask for per position.")] = 20
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Seed of requests that bring none, and of dummy weights.")] = 0
     load_format: Annotated[Literal["auto", "dummy"], Meta(description="auto: the model's files; dummy: random weights of the model's shape.")] = "auto"
@@ -132,3 +136,8 @@ class EngineConfig(EngineSettings, frozen=True, kw_only=True):
     supervisor_fd: Annotated[
         Annotated[int, Meta(ge=3)] | None, Meta(description="Inherited pipe whose end of file means that the supervisor is gone: the process stops.")
     ] = None
+
+
+def max_batches_in_flight(settings: EngineSettings) -> int:
+    """How many steps may be under way at once: one, unless the settings ask for more."""
+    return max(2, settings.max_concurrent_batches) if settings.async_scheduling else settings.max_concurrent_batches

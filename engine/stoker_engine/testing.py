@@ -10,12 +10,14 @@ import sys
 import time
 import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from typing import TypeVar
 
 import msgspec
 
 from stoker_engine.config import EngineConfig, ModelConfig
+from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.run import EngineProcess
 from stoker_engine.core.scheduler_output import NewRequestData, SchedulerOutput
@@ -25,6 +27,8 @@ from stoker_engine.log import configure_logging
 from stoker_engine.protocol import LogprobsLists
 from stoker_engine.settings import from_args, to_args
 from stoker_engine.supervisor_pipe import SupervisorPipe
+
+T = TypeVar("T")
 
 
 class Reply(msgspec.Struct):
@@ -53,6 +57,12 @@ class Script(msgspec.Struct, kw_only=True):
     failing_token_id: int | None = None
 
 
+def _done(result: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
+
+
 class _RequestState:
     __slots__ = ("data", "num_computed", "token_ids")
 
@@ -69,6 +79,7 @@ class ScriptedExecutor:
         self._script = script
         self._replies = {tuple(reply.prompt_token_ids): reply.token_ids for reply in script.replies}
         self._requests: dict[str, _RequestState] = {}
+        self._scheduled: list[str] = []
         self._num_steps = 0
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
@@ -86,20 +97,11 @@ class ScriptedExecutor:
     def initialize_kv_cache(self, num_blocks: int) -> None:
         pass
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput]:
-        future: Future[ModelRunnerOutput] = Future()
-        future.set_result(self._step(scheduler_output))
-        return future
-
-    def shutdown(self) -> None:
-        self._requests.clear()
-
-    def _step(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         for request_id in (*scheduler_output.finished_request_ids, *scheduler_output.preempted_request_ids):
             self._requests.pop(request_id, None)
-        output = ModelRunnerOutput()
         if not scheduler_output.total_num_scheduled_tokens:
-            return output
+            return _done(ModelRunnerOutput())
         self._num_steps += 1
         if self._num_steps == self._script.crash_at_step:
             raise RuntimeError(f"the script crashes in step {self._num_steps}")
@@ -107,11 +109,34 @@ class ScriptedExecutor:
         for data in scheduler_output.new_requests:
             self._requests[data.request_id] = _RequestState(data)
         for request_id, num_scheduled in scheduler_output.num_scheduled_tokens.items():
+            self._requests[request_id].num_computed += num_scheduled
+        self._scheduled = list(scheduler_output.num_scheduled_tokens)
+        return _done(None)
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> Future[ModelRunnerOutput]:
+        """A script has no logits for a grammar to mask."""
+        output = ModelRunnerOutput()
+        for request_id in self._scheduled:
             state = self._requests[request_id]
-            state.num_computed += num_scheduled
             if state.num_computed == len(state.token_ids):
                 self._sample(request_id, state, output)
-        return output
+        return _done(output)
+
+    def register_failure_callback(self, callback: Callable[[str], None]) -> None:
+        """Never called: a script fails in its steps."""
+
+    def sleep(self, level: int) -> None:
+        """A script has no memory to give back."""
+
+    def wake_up(self, tags: Collection[str]) -> None: ...
+
+    def start_profile(self, directory: str) -> None:
+        """A script computes nothing worth a record."""
+
+    def stop_profile(self) -> None: ...
+
+    def shutdown(self) -> None:
+        self._requests.clear()
 
     def _sample(self, request_id: str, state: _RequestState, output: ModelRunnerOutput) -> None:
         data = state.data

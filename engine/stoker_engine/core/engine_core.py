@@ -109,7 +109,8 @@ class EngineCore:
 
     def _execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
         try:
-            return self.executor.execute_model(scheduler_output).result()
+            output = self.executor.execute_model(scheduler_output).result()
+            return self.executor.sample_tokens(None).result() if output is None else output
         except BaseException:
             logger.error("a step failed: %s; %s", scheduler_output.num_scheduled_tokens, self.scheduler.make_stats())
             raise

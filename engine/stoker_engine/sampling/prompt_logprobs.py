@@ -1,15 +1,15 @@
 """Prompt log probabilities, collected over the chunks of a prefill."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from stoker_engine.core.model_runner_output import NOT_FINITE
 from stoker_engine.core.scheduler_output import NewRequestData
-from stoker_engine.protocol import LogprobsLists
-from stoker_engine.sampling.logprobs import extend_logprobs, top_logprobs
+from stoker_engine.protocol import LogprobsArrays
+from stoker_engine.sampling.logprobs import concatenate_logprobs, top_logprobs_arrays
 
 MAX_LOGITS_BYTES = 64 << 20
 """Of [tokens, vocabulary] in float32, the most that exists at once, and as much again for their log probabilities."""
@@ -19,7 +19,8 @@ MAX_LOGITS_BYTES = 64 << 20
 class _Prompt:
     token_ids: list[int]
     num_top: int
-    collected: LogprobsLists
+    num_collected: int = 0
+    pieces: list[LogprobsArrays] = field(default_factory=list)
 
 
 class PromptLogprobs:
@@ -39,7 +40,7 @@ class PromptLogprobs:
         """A request that has output was told its prompt's log probabilities before it was preempted."""
         num_top = request.sampling_params.prompt_logprobs
         if num_top is not None and len(request.token_ids) == request.num_prompt_tokens:
-            self._prompts[request.request_id] = _Prompt(request.token_ids, num_top, LogprobsLists([], [], []))
+            self._prompts[request.request_id] = _Prompt(request.token_ids, num_top)
 
     def remove(self, request_id: str) -> None:
         self._prompts.pop(request_id, None)
@@ -50,8 +51,8 @@ class PromptLogprobs:
         Each position tells the log probability of the token after it.
         """
         prompt = self._prompts[request_id]
-        if start != len(prompt.collected.ranks):
-            return f"prompt_logprobs: computation began at position {start}, after {len(prompt.collected.ranks)} positions"
+        if start != prompt.num_collected:
+            return f"prompt_logprobs: computation began at position {start}, after {prompt.num_collected} positions"
         targets = torch.tensor(prompt.token_ids[start + 1 : start + 1 + len(hidden_states)], dtype=torch.int64, device=hidden_states.device)
         size = max(1, MAX_LOGITS_BYTES // (4 * self._vocab_size))
         for first in range(0, len(targets), size):
@@ -59,9 +60,11 @@ class PromptLogprobs:
             logits = compute_logits(hidden_states[first : first + len(piece)])[:, : self._vocab_size]
             if not bool(torch.isfinite(logits).all()):
                 return NOT_FINITE
-            extend_logprobs(prompt.collected, top_logprobs(torch.log_softmax(logits.float(), dim=-1), piece, prompt.num_top))
+            prompt.pieces.append(top_logprobs_arrays(torch.log_softmax(logits.float(), dim=-1), piece, prompt.num_top))
+            prompt.num_collected += len(piece)
         return None
 
-    def take(self, request_id: str) -> LogprobsLists:
-        """The whole prompt's, once."""
-        return self._prompts.pop(request_id).collected
+    def take(self, request_id: str) -> LogprobsArrays | None:
+        """The whole prompt's, once; None where it has but one token."""
+        pieces = self._prompts.pop(request_id).pieces
+        return concatenate_logprobs(pieces) if pieces else None

@@ -1,9 +1,9 @@
 """Sampler: logits → tokens. The order of operations is that of vLLM's v1 sampler, so that equal parameters mean equal distributions:
 
-raw log probabilities; allowed tokens, bad words, min_tokens, logit bias; penalties; greedy choice; temperature; min_p; top_k; top_p; random pick.
+grammar; raw log probabilities; allowed tokens, bad words, min_tokens, logit bias; penalties; greedy choice; temperature; min_p; top_k; top_p; random pick.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from stoker_engine.protocol import LogprobsLists
 from stoker_engine.sampling.candidates import find_candidates, survivors
 from stoker_engine.sampling.device_ops import argmax
 from stoker_engine.sampling.draw import draw_from_candidates, draw_from_vocabulary
+from stoker_engine.sampling.grammar_mask import NO_BITMASKS, apply_bitmasks
 from stoker_engine.sampling.logprobs import chosen_logprobs, top_logprobs
 from stoker_engine.sampling.noise import position_keys
 from stoker_engine.sampling.sampling_metadata import RandomRows, SamplingMetadata
@@ -41,12 +42,18 @@ class Sampler:
         """vocab_size: ids from there on, which no tokenizer can decode, don't exist for sampling, nor for log probabilities."""
         self._vocab_size = vocab_size
 
-    def sample(self, logits: Tensor, metadata: SamplingMetadata, positions: npt.NDArray[np.int64]) -> SamplerOutput:
-        """logits: [rows, ≥ vocab_size], which this call may change. positions: [rows], the index of the new token in its request: it keys the noise."""
+    def sample(
+        self, logits: Tensor, metadata: SamplingMetadata, positions: npt.NDArray[np.int64], bitmasks: Mapping[int, bytes] = NO_BITMASKS
+    ) -> SamplerOutput:
+        """logits: [rows, ≥ vocab_size], which this call may change. positions: [rows], the index of the new token in its request: it keys the noise.
+
+        bitmasks: what the grammars of some rows allow, by row.
+        """
         logits = logits[:, : self._vocab_size].float()
-        raw_logprobs = _raw_logprobs(logits, metadata.logprob_rows)
-        is_edited = metadata.edits is not None or metadata.penalties is not None
+        is_edited = bool(bitmasks) or metadata.edits is not None or metadata.penalties is not None
         raw_max = logits.amax(dim=-1) if is_edited else None
+        apply_bitmasks(logits, bitmasks)
+        raw_logprobs = _raw_logprobs(logits, metadata.logprob_rows)
         if metadata.edits is not None:
             metadata.edits.apply(logits)
         if metadata.penalties is not None:

@@ -36,11 +36,17 @@ def _make_step(num_scheduled: list[int], num_tokens: list[int], block_size: int,
     return DummyStep(SchedulerOutput(requests, CachedRequestData(), by_id, sum(num_scheduled), [], []), next_block)
 
 
+def run_step(runner: ModelRunner, scheduler_output: SchedulerOutput) -> None:
+    """Forward and, where there is something to sample, sampling."""
+    if runner.execute_model(scheduler_output) is None:
+        runner.sample_tokens(None)
+
+
 def warm_up(runner: ModelRunner, block_size: int) -> None:
     """A prefill and a decode in block 0, the null block, whose content nobody reads."""
     request_id, params = "warm-up", SamplingParams(temperature=1.0, top_p=0.95)
     num_tokens = block_size - 1
     request = NewRequestData(request_id, [0] * num_tokens, num_tokens, params, [], [], [0], 0)
-    runner.execute(SchedulerOutput([request], CachedRequestData(), {request_id: num_tokens}, num_tokens, [], []))
-    runner.execute(SchedulerOutput([], CachedRequestData([request_id], [[]], [num_tokens]), {request_id: 1}, 1, [], []))
-    runner.execute(SchedulerOutput([], CachedRequestData(), {}, 0, [request_id], []))
+    run_step(runner, SchedulerOutput([request], CachedRequestData(), {request_id: num_tokens}, num_tokens, [], []))
+    run_step(runner, SchedulerOutput([], CachedRequestData([request_id], [[]], [num_tokens]), {request_id: 1}, 1, [], []))
+    run_step(runner, SchedulerOutput([], CachedRequestData(), {}, 0, [request_id], []))

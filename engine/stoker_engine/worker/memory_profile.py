@@ -9,7 +9,7 @@ from stoker_engine.core.kv_cache_config import GIB, MAX_CPU_KV_CACHE_BYTES
 from stoker_engine.models.loader import LoadedModel
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.worker.device import available_host_memory, peak_resident_bytes, reset_peak_resident_bytes, resident_bytes
-from stoker_engine.worker.dummy_step import DummyStep, prefill_step, sampling_step
+from stoker_engine.worker.dummy_step import DummyStep, prefill_step, run_step, sampling_step
 from stoker_engine.worker.kv_cache import allocate_kv_cache
 from stoker_engine.worker.model_runner import ModelRunner
 
@@ -70,4 +70,4 @@ def _max_step_tokens(config: EngineConfig, loaded: LoadedModel) -> int:
 
 def _run(step: DummyStep, loaded: LoadedModel, vocab_size: int) -> None:
     kv_caches = allocate_kv_cache(loaded.kv_cache_shape, step.num_blocks, loaded.dtype, loaded.model.device)
-    ModelRunner(loaded, vocab_size, 0, kv_caches).execute(step.scheduler_output)
+    run_step(ModelRunner(loaded, vocab_size, 0, kv_caches), step.scheduler_output)

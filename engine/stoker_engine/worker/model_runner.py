@@ -1,18 +1,30 @@
 """ModelRunner: one step, from the scheduler's decision to tokens. It only orders the parts: input batch, model, sampler, prompt log probabilities."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.layers.attention import build_attention_metadata
 from stoker_engine.models.loader import LoadedModel
+from stoker_engine.sampling.grammar_mask import rows_of
 from stoker_engine.sampling.prompt_logprobs import PromptLogprobs
 from stoker_engine.sampling.sampler import Sampler
 from stoker_engine.sampling.sampling_metadata import SamplingMetadata, build_sampling_metadata
 from stoker_engine.sampling.sampling_state import SamplingState, new_sampling_state
 from stoker_engine.worker.growing_table import Int64s
 from stoker_engine.worker.input_batch import InputBatch, StepInputs
+
+
+@dataclass(slots=True, frozen=True)
+class _Forward:
+    """What sampling needs of the forward before it. `computed` is None where no request could be run; hidden states: [T, hidden]."""
+
+    output: ModelRunnerOutput
+    computed: tuple[StepInputs, Tensor] | None
 
 
 class ModelRunner:
@@ -28,24 +40,45 @@ class ModelRunner:
         self._sampling_states: dict[str, SamplingState] = {}
         self._prompt_logprobs = PromptLogprobs(vocab_size)
         self._sampler = Sampler(vocab_size)
+        self._forwarded: _Forward | None = None
         self._metadata: SamplingMetadata | None = None
         self._metadata_key: tuple[int, bytes] = (0, b"")
 
     @torch.inference_mode()
-    def execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        """Runs one step. A request whose data is inconsistent, or whose logits are not finite, fails alone."""
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        """A step's forward. None where it is for `sample_tokens` to tell what came of it; a step of zero tokens is answered directly.
+
+        A request whose data is inconsistent, or whose logits are not finite, fails alone.
+        """
+        if self._forwarded is not None:
+            raise RuntimeError("execute_model before the tokens of the step before were sampled")
         self._update_requests(scheduler_output)
         num_scheduled_tokens = scheduler_output.num_scheduled_tokens
         output = ModelRunnerOutput(failures=self._batch.find_faults(num_scheduled_tokens))
+        if not num_scheduled_tokens:
+            return output
         if output.failures:
             num_scheduled_tokens = {request_id: number for request_id, number in num_scheduled_tokens.items() if request_id not in output.failures}
+        computed = None
         if num_scheduled_tokens:
             step = self._batch.make_step(num_scheduled_tokens)
-            hidden_states = self._forward(step)
+            computed = step, self._forward(step)
+        self._forwarded = _Forward(output, computed)
+        return None
+
+    @torch.inference_mode()
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+        """What came of the last forward: sampled tokens, log probabilities, failures."""
+        if self._forwarded is None:
+            raise RuntimeError("sample_tokens without a forward before it")
+        output, computed = self._forwarded.output, self._forwarded.computed
+        self._forwarded = None
+        if computed is not None:
+            step, hidden_states = computed
             if len(self._prompt_logprobs):
                 self._collect_prompt_logprobs(step, hidden_states, output)
             if len(step.sampling):
-                self._sample(step, hidden_states, output)
+                self._sample(step, hidden_states, grammar_output, output)
         return output
 
     def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
@@ -81,14 +114,15 @@ class ModelRunner:
             if failure is not None:
                 output.failures[request_id] = failure
 
-    def _sample(self, step: StepInputs, hidden_states: Tensor, output: ModelRunnerOutput) -> None:
+    def _sample(self, step: StepInputs, hidden_states: Tensor, grammar_output: GrammarOutput | None, output: ModelRunnerOutput) -> None:
         last_tokens = step.query_start[step.sampling + 1] - 1
         if len(last_tokens) != len(hidden_states):
             hidden_states = hidden_states[torch.from_numpy(last_tokens).to(hidden_states.device)]
         rows = step.rows[step.sampling]
         request_ids = [step.request_ids[index] for index in step.sampling.tolist()]
         metadata = self._sampling_metadata(rows, request_ids)
-        sampled = self._sampler.sample(self._model.compute_logits(hidden_states), metadata, self._batch.num_tokens(rows))
+        bitmasks = {} if grammar_output is None else rows_of(grammar_output.bitmasks, request_ids)
+        sampled = self._sampler.sample(self._model.compute_logits(hidden_states), metadata, self._batch.num_tokens(rows), bitmasks)
         output.failures.update({request_ids[row]: reason for row, reason in sampled.failures.items()})
         self._record(rows, request_ids, sampled.token_ids, output)
         output.logprobs = {request_ids[row]: lists for row, lists in sampled.logprobs.items()}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from stoker_engine.config import EngineConfig
+from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.executor.base import ModelDescription
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Called in this order: load_model, profile, initialize_kv_cache, execute_model …, shutdown."""
+    """Called in this order: load_model, profile, initialize_kv_cache, then execute_model and sample_tokens for each step, shutdown."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -55,10 +56,15 @@ class Worker:
         self._runner = ModelRunner(loaded, self._vocab_size, self._config.seed, kv_caches)
         warm_up(self._runner, self._config.block_size)
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         if self._runner is None:
             raise RuntimeError("execute_model before initialize_kv_cache")
-        return self._runner.execute(scheduler_output)
+        return self._runner.execute_model(scheduler_output)
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+        if self._runner is None:
+            raise RuntimeError("sample_tokens before initialize_kv_cache")
+        return self._runner.sample_tokens(grammar_output)
 
     def shutdown(self) -> None:
         """Frees weights and KV cache. May be called at any time, more than once."""

@@ -160,11 +160,14 @@ class Driver:
                 )
             request.is_known = True
             request.num_computed += number
-        output = self.runner.execute(SchedulerOutput(new, cached, scheduled, sum(scheduled.values()), self._finished, self._preempted))
+        output = self.run_step(SchedulerOutput(new, cached, scheduled, sum(scheduled.values()), self._finished, self._preempted))
         self._finished, self._preempted = [], []
         for request_id, token_ids in output.sampled_token_ids.items():
             self.requests[request_id].token_ids.extend(token_ids)
         return output
+
+    def run_step(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        return self.runner.execute_model(scheduler_output) or self.runner.sample_tokens(None)
 
     def prefill(self, request_id: str) -> ModelRunnerOutput:
         request = self.requests[request_id]

@@ -200,17 +200,17 @@ def test_a_request_the_worker_does_not_know_fails_alone(make_driver) -> None:
     driver.add("a", _prompt(50, 5), GREEDY)
     driver.prefill("a")
     cached = CachedRequestData(["ghost", "a"], [[3], []], [4, 5])
-    output = driver.runner.execute(SchedulerOutput([], cached, {"ghost": 1, "a": 1}, 2, [], []))
+    output = driver.run_step(SchedulerOutput([], cached, {"ghost": 1, "a": 1}, 2, [], []))
     assert list(output.failures) == ["ghost"]
     assert list(output.sampled_token_ids) == ["a"]
 
 
 @pytest.mark.parametrize(("num_scheduled", "block_ids", "what"), [(6, [1], "has no tokens"), (5, [], "has no KV cache slots"), (0, [1], "has no tokens")])
 def test_a_request_scheduled_beyond_what_it_has_fails_alone(make_driver, num_scheduled, block_ids, what) -> None:
-    runner = make_driver().runner
+    driver = make_driver()
     bad = NewRequestData("bad", _prompt(51, 5), 5, GREEDY, [], [], block_ids, 0)
     good = NewRequestData("good", _prompt(52, 5), 5, GREEDY, [], [], [2], 0)
-    output = runner.execute(SchedulerOutput([bad, good], CachedRequestData(), {"bad": num_scheduled, "good": 5}, num_scheduled + 5, [], []))
+    output = driver.run_step(SchedulerOutput([bad, good], CachedRequestData(), {"bad": num_scheduled, "good": 5}, num_scheduled + 5, [], []))
     assert list(output.failures) == ["bad"]
     assert what in output.failures["bad"]
     assert list(output.sampled_token_ids) == ["good"]
@@ -224,4 +224,4 @@ def test_a_step_of_no_tokens_forgets_finished_requests(make_driver) -> None:
     output = driver.step({})
     assert output.sampled_token_ids == {}
     ghost = SchedulerOutput([], CachedRequestData(["a"], [[]], [5]), {"a": 1}, 1, [], [])
-    assert "does not know" in driver.runner.execute(ghost).failures["a"]
+    assert "does not know" in driver.run_step(ghost).failures["a"]

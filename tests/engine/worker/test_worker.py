@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from stoker_engine.core.kv_cache_config import MAX_CPU_KV_CACHE_BYTES
+from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import CachedRequestData, NewRequestData, SchedulerOutput
 from stoker_engine.errors import ConfigError, ModelLoadError
 from stoker_engine.executor.uniproc import UniprocExecutor
@@ -22,6 +23,11 @@ def _step(params: SamplingParams, request_id: str = "a") -> SchedulerOutput:
     return SchedulerOutput([request], CachedRequestData(), {request_id: 3}, 3, [], [])
 
 
+def _run(executor: UniprocExecutor, step: SchedulerOutput) -> ModelRunnerOutput:
+    assert executor.execute_model(step).result() is None
+    return executor.sample_tokens(None).result()
+
+
 def test_a_model_is_loaded_profiled_and_run(make_config) -> None:
     shares: list[float] = []
     executor = UniprocExecutor(make_config(max_model_len=128))
@@ -31,9 +37,7 @@ def test_a_model_is_loaded_profiled_and_run(make_config) -> None:
     assert shares[-1] == 1.0
     assert 0 < executor.profile() <= MAX_CPU_KV_CACHE_BYTES
     executor.initialize_kv_cache(50)
-    future = executor.execute_model(_step(SamplingParams(temperature=0.0)))
-    assert future.done()
-    assert list(future.result().sampled_token_ids) == ["a"]
+    assert list(_run(executor, _step(SamplingParams(temperature=0.0))).sampled_token_ids) == ["a"]
     executor.shutdown()
     executor.shutdown()
 
@@ -67,7 +71,7 @@ def test_no_id_beyond_the_tokenizers_is_ever_sampled(make_config) -> None:
     bias = dict.fromkeys(range(300, 320), 100.0)
     sampled = set()
     for index in range(200):
-        output = executor.execute_model(_step(SamplingParams(temperature=2.0, logit_bias=bias), f"r{index}")).result()
+        output = _run(executor, _step(SamplingParams(temperature=2.0, logit_bias=bias), f"r{index}"))
         sampled.update(output.sampled_token_ids[f"r{index}"])
     assert max(sampled) < 300
     assert len(sampled) > 5
@@ -84,7 +88,8 @@ def test_ids_of_a_tokenizer_that_the_model_has_no_rows_for_are_not_in_the_vocabu
 def test_unseeded_requests_follow_the_engines_seed(make_config) -> None:
     params = SamplingParams(temperature=2.0)
     tokens = [
-        [_start(make_config(seed=seed)).execute_model(_step(params, f"r{i}")).result().sampled_token_ids[f"r{i}"][0] for i in range(8)] for seed in (0, 0, 1)
+        [_run(executor, _step(params, f"r{i}")).sampled_token_ids[f"r{i}"][0] for i in range(8)]
+        for executor in (_start(make_config(seed=seed)) for seed in (0, 0, 1))
     ]
     assert tokens[0] == tokens[1]
     assert tokens[0] != tokens[2]

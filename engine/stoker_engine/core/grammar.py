@@ -1,0 +1,41 @@
+"""Grammars: what may come next in a request whose output has a form to follow. Who compiles them is a collaborator of EngineCore."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from stoker_engine.protocol import EngineCoreRequest
+
+
+class Grammar(Protocol):
+    """One request's matcher. It has seen the tokens that were accepted, and no others."""
+
+    def bitmask(self) -> bytes:
+        """The tokens allowed next: bit i % 8 of byte i // 8 is set where token i is. Tokens past its end are not allowed."""
+
+    def accept(self, token_ids: Sequence[int]) -> bool:
+        """Takes in what was sampled; False where the grammar does not allow it."""
+
+    def is_terminated(self) -> bool:
+        """Whether the output is complete: nothing may follow."""
+
+
+class GrammarSource(Protocol):
+    """Gives requests their grammars; called on the thread that builds requests."""
+
+    def compile(self, request: EngineCoreRequest) -> Grammar | None:
+        """None for a request of free form. Raises ParameterError for a grammar that cannot be compiled: the request fails alone."""
+
+
+class NoGrammars:
+    """Every request is of free form."""
+
+    def compile(self, request: EngineCoreRequest) -> Grammar | None:
+        return None
+
+
+@dataclass(slots=True, frozen=True)
+class GrammarOutput:
+    """One step's bitmasks, by request id: never by a row's place in the batch, on which two parties could disagree."""
+
+    bitmasks: dict[str, bytes]
