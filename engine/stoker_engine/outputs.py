@@ -40,6 +40,7 @@ class RequestOutput:
     With DELTA the prompt's log probabilities come with the first output of each choice.
 
     `num_output_tokens` counts every sampled token of all choices so far, also those whose text is held back or cut by a stop string.
+    `failure_message` says why with FinishReason.ERROR, where it is not raised. `trace_headers` are the request's own.
     """
 
     request_id: str
@@ -50,3 +51,5 @@ class RequestOutput:
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     prompt_logprobs: Sequence[PositionLogprobs | None] | None = None
+    failure_message: str | None = None
+    trace_headers: dict[str, str] | None = None

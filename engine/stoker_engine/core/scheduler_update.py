@@ -27,6 +27,7 @@ def update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOut
         engine_core_output.new_logprobs = _first_rows(output.logprobs.get(request_id), len(token_ids))
     if is_first:
         engine_core_output.prefill_stats = request.take_prefill_stats()
+        engine_core_output.trace_headers = request.wire.trace_headers
         # A preempted request computes its prompt again; its log probabilities are told once.
         engine_core_output.new_prompt_logprobs = output.prompt_logprobs.get(request_id)
     if request.events:

@@ -52,18 +52,32 @@ class OutputProcessor:
 
     def process_outputs(self, outputs: EngineCoreOutputs) -> ProcessedOutputs:
         """Take one message of the engine. Outputs of unknown requests (aborted meanwhile) are ignored."""
+        processed = self.begin_message()
+        self.process_some(outputs.outputs, outputs.timestamp, processed)
+        return processed
+
+    def begin_message(self) -> ProcessedOutputs:
+        """What is pending from between two messages; the next message adds to it."""
         processed, self._next = self._next, ProcessedOutputs()
+        return processed
+
+    def process_some(self, outputs: Iterable[EngineCoreOutput], timestamp: float, processed: ProcessedOutputs) -> None:
+        """Take a part of a message that the engine stamped with `timestamp`."""
         now = time.time()
-        for output in outputs.outputs:
+        for output in outputs:
             state = self._states.get(output.request_id)
             if state is None:
                 continue
-            state.times.record(output, outputs.timestamp, now, processed.iteration_stats)
-            if output.finish_reason is FinishReason.ERROR and state.queue is not None:
+            state.times.record(output, timestamp, now, processed.iteration_stats)
+            if output.finish_reason is FinishReason.ERROR:
                 processed.request_ids_to_abort += self._fail(state, EngineGenerateError(output.failure_message or "the engine gave no reason"), processed)
             else:
                 self._append(state, output, processed)
-        return processed
+
+    @property
+    def has_pending_outputs(self) -> bool:
+        """Requests without a collector have outputs that no message brought: those of aborts."""
+        return bool(self._next.request_outputs)
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
         """End the requests with these ids, external or internal, a parent's or a child's; unknown ones are ignored.
@@ -126,10 +140,18 @@ class OutputProcessor:
         """Give `error` to the consumer and forget the request with its siblings, whose ids are returned."""
         if state.queue is not None:
             state.queue.put(error)
-        self._forget(state, FinishReason.ERROR, processed)
+            self._forget(state, FinishReason.ERROR, processed)
+        else:
+            state.fail(str(error))
+            self._end(state, processed)
         siblings = [] if state.parent is None else list(self._internal_ids.get(state.parent.request_id, ()))
-        for sibling in siblings:
-            self._forget(self._states[sibling], FinishReason.ABORT, processed)
+        for request_id in siblings:
+            sibling = self._states[request_id]
+            if sibling.queue is not None:
+                self._forget(sibling, FinishReason.ABORT, processed)
+            else:
+                sibling.finish(FinishReason.ABORT)
+                self._end(sibling, processed)
         return siblings
 
     def _forget(self, state: RequestState, reason: FinishReason, processed: ProcessedOutputs) -> None:

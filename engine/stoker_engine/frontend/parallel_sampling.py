@@ -26,6 +26,7 @@ class ParentRequest:
         self._num_output_tokens: dict[int, int] = {}
         self._num_cached_tokens: dict[int, int] = {}
         self._prompt_logprobs: Sequence[PositionLogprobs | None] | None = None
+        self._failure_message: str | None = None
         # Choice 0 brings the prompt's log probabilities for all: the deltas of others wait for its first.
         self._awaits_first = self._gives_deltas and request.sampling_params.prompt_logprobs is not None
         self._held: list[RequestOutput] = []
@@ -62,6 +63,7 @@ class ParentRequest:
         output.num_output_tokens = sum(self._num_output_tokens.values())
         # Later children find the prompt cached by the first; what the request as a whole found is the least.
         output.num_cached_tokens = min(self._num_cached_tokens.values())
+        output.failure_message = self._failure_message = self._failure_message or output.failure_message
         self._prompt_logprobs = self._prompt_logprobs or output.prompt_logprobs
         output.prompt_logprobs = self._prompt_logprobs if is_first or not self._gives_deltas else None
         if self._awaits_first:

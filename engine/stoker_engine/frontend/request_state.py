@@ -36,6 +36,7 @@ class RequestState:
         self._prompt = prompt
         self._index = index
         self._stop_reason: int | str | None = None
+        self._failure_message: str | None = None
         self._token_ids: list[int] = []
         self._num_sent_tokens = 0
         self._num_cached_tokens = 0
@@ -62,6 +63,11 @@ class RequestState:
         if self._detokenizer is not None:
             self._detokenizer.finish()
 
+    def fail(self, message: str) -> None:
+        """The request ends here, by a failure of its own."""
+        self._failure_message = message
+        self.finish(FinishReason.ERROR)
+
     def make_output(self) -> RequestOutput | None:
         """What is new, or all so far, by the request's output kind; None if there is nothing to say yet."""
         kind = self.request.sampling_params.output_kind
@@ -84,6 +90,8 @@ class RequestState:
             num_cached_tokens=self._num_cached_tokens,
             num_output_tokens=len(self._token_ids),
             prompt_logprobs=prompt_logprobs,
+            failure_message=self._failure_message,
+            trace_headers=self.request.trace_headers,
         )
         return output if self.parent is None else self.parent.combine(output)
 
