@@ -133,6 +133,10 @@ class EngineConfig(EngineSettings, frozen=True, kw_only=True):
     socket_dir: Annotated[str, Meta(max_length=64, description="Directory of the sockets shared with the api.")] = "/run/stoker"
     engine_index: Annotated[int, Meta(ge=0, le=65535, description="This engine's number among those of its api.")] = 0
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
+    profile_dir: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=1024)] | None,
+        Meta(description="Directory for the traces that start_profile and stop_profile write. Default: profiling is refused."),
+    ] = None
     supervisor_fd: Annotated[
         Annotated[int, Meta(ge=3)] | None, Meta(description="Inherited pipe whose end of file means that the supervisor is gone: the process stops.")
     ] = None

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.block_hash import BlockHasher
+from stoker_engine.core.control import CoreControl
 from stoker_engine.core.kv_cache_config import size_kv_cache
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
@@ -51,6 +52,13 @@ class EngineCore:
         reporter.report_phase(EnginePhase.WARMING_UP, 0.0)
         executor.initialize_kv_cache(kv_cache.num_blocks)
         self.scheduler = Scheduler(config, max_model_len=kv_cache.max_model_len, num_blocks=kv_cache.num_blocks)
+        self.control = CoreControl(
+            self.scheduler,
+            executor,
+            config.profile_dir,
+            has_work=self.has_work,
+            report=lambda phase: reporter.report_phase(phase, 1.0),
+        )
         self.num_steps = 0
         self._hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
         self._eager_aborts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
@@ -91,10 +99,15 @@ class EngineCore:
         """From any thread: the abort takes effect in the step that is running, before its result is used."""
         self._eager_aborts.put(request_ids)
 
+    def has_work(self) -> bool:
+        """Whether there is a reason for a step."""
+        return self.scheduler.has_requests()
+
     def step(self) -> StepResult:
         """Schedules, executes and updates once. An exception is fatal: it is logged with the step that caused it, and raised."""
-        if not self.scheduler.has_requests():
+        if not self.has_work():
             self._take_eager_aborts()
+            self.control.fire_if_idle()
             return StepResult({}, executed=False)
         scheduler_output = self.scheduler.schedule()
         output = self._execute(scheduler_output)
@@ -102,10 +115,6 @@ class EngineCore:
         outputs = self.scheduler.update_from_output(scheduler_output, output)
         self.num_steps += 1
         return StepResult(self._stamp(outputs), executed=scheduler_output.total_num_scheduled_tokens > 0)
-
-    def reset_prefix_cache(self) -> bool:
-        """Forgets every cached block; False, and nothing changed, while a block is in use."""
-        return self.scheduler.reset_prefix_cache()
 
     def _execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
         try:

@@ -19,10 +19,10 @@ from stoker_engine.core.input_thread import (
     Wakeup,
 )
 from stoker_engine.core.shutdown import Shutdown, ShutdownState
-from stoker_engine.core.utility import UtilityMethods
+from stoker_engine.core.utility import UtilityCalls
 from stoker_engine.executor.base import Executor
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EnginePhase, UtilityOutput, UtilityRequest
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EnginePhase, UtilityOutput
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,11 @@ class EngineCoreProc(EngineCore):
         self._link = link
         self._shutdown = shutdown
         self._client: bytes | None = None
+        self._can_drain = True
         self.num_in_flight_at_shutdown = 0
         self.num_aborted_at_shutdown = 0
         super().__init__(config, executor, link.handshake)
-        self._utilities = UtilityMethods(self)
+        self._utilities = UtilityCalls(self.control.methods())
         link.start_io(self)
         shutdown.hand_to_loop()
         link.handshake.report_ready(self.ready_response)
@@ -60,7 +61,7 @@ class EngineCoreProc(EngineCore):
     def _process_input_queue(self) -> None:
         inputs = self._link.inputs
         pulse = self._link.pulse
-        while not self.scheduler.has_requests() and self._shutdown.state is ShutdownState.RUNNING:
+        while self._shutdown.state is ShutdownState.RUNNING and self._is_idle():
             pulse.idle()
             self._handle_input(inputs.get())
         pulse.turn()
@@ -70,6 +71,11 @@ class EngineCoreProc(EngineCore):
             except queue.Empty:
                 return
             self._handle_input(item)
+
+    def _is_idle(self) -> bool:
+        """There is nothing to compute. What waited for that is done first, and may be work itself."""
+        self.control.fire_if_idle()
+        return not self.has_work()
 
     def _process_engine_step(self) -> None:
         pulse = self._link.pulse
@@ -85,10 +91,10 @@ class EngineCoreProc(EngineCore):
     def _handle_input(self, item: EngineInput) -> None:
         match item:
             case ClientConnected(client_incarnation):
-                self._drop_client_requests()
+                self._drop_client()
                 self._client = client_incarnation
             case ClientLost():
-                self._drop_client_requests()
+                self._drop_client()
                 self._client = None
             case Wakeup():
                 pass
@@ -109,7 +115,7 @@ class EngineCoreProc(EngineCore):
             case AbortRequests(_, request_ids):
                 self.abort_requests(request_ids)
             case CallUtility(_, call):
-                self._send({0: EngineCoreOutputs(utility_output=self._call_utility(call), timestamp=time.monotonic())})
+                self._utilities.call(call, self._reply_to_utility)
 
     def _handle_shutdown(self) -> bool:
         """False when the loop must end."""
@@ -121,20 +127,22 @@ class EngineCoreProc(EngineCore):
             shutdown.begin()
             self.num_in_flight_at_shutdown = self.scheduler.num_unfinished_requests
             logger.info("shutting down on %s: %s, %d requests in flight", shutdown.cause, shutdown.mode.name.lower(), self.num_in_flight_at_shutdown)
+            self._utilities.refuse("the engine is shutting down")
+            self._can_drain = self.control.begin_drain()
             self._link.handshake.report_phase(EnginePhase.DRAINING, 0.0)
-        if self._client is None or shutdown.must_abort:
+        if self._client is None or shutdown.must_abort or not self._can_drain:
             self.num_aborted_at_shutdown += self.scheduler.num_unfinished_requests
             self._send(self.abort_all_requests())
             return False
         return self.scheduler.num_unfinished_requests > 0
 
-    def _call_utility(self, call: UtilityRequest) -> UtilityOutput:
-        if self._shutdown.state is ShutdownState.SHUTTING_DOWN:
-            return UtilityOutput(call.call_id, failure_message=f"call to {call.method} failed: the engine is shutting down")
-        return self._utilities.call(call)
+    def _reply_to_utility(self, output: UtilityOutput) -> None:
+        self._send({0: EngineCoreOutputs(utility_output=output, timestamp=time.monotonic())})
 
-    def _drop_client_requests(self) -> None:
-        """Nobody waits for them any more."""
+    def _drop_client(self) -> None:
+        """Nobody waits for its requests and calls any more, and nobody else knows of its pause."""
+        self._utilities.forget()
+        self.control.client_gone()
         dropped = self.abort_all_requests()
         count = sum(len(outputs.outputs) for outputs in dropped.values())
         if self._shutdown.state is ShutdownState.SHUTTING_DOWN:

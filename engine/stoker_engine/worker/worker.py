@@ -1,17 +1,19 @@
 """Worker: one device, one model."""
 
-import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 
-import torch
+from torch import Tensor
 
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.errors import ModelLoadError
 from stoker_engine.executor.base import ModelDescription
 from stoker_engine.model_files import resolve_model
+from stoker_engine.models.config import ModelShape
 from stoker_engine.models.loader import LoadedModel, load_model
 from stoker_engine.tokenizer import load_tokenizer
 from stoker_engine.worker.device import choose_device
@@ -19,6 +21,8 @@ from stoker_engine.worker.dummy_step import warm_up
 from stoker_engine.worker.kv_cache import allocate_kv_cache
 from stoker_engine.worker.memory_profile import profile_kv_cache_bytes
 from stoker_engine.worker.model_runner import ModelRunner
+from stoker_engine.worker.profile import Profile
+from stoker_engine.worker.sleep import OffloadedWeights, return_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +33,21 @@ class Worker:
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         self._loaded: LoadedModel | None = None
+        self._shape: ModelShape | None = None
+        self._offloaded: OffloadedWeights | None = None
         self._vocab_size = 0
+        self._allocate_kv_cache: Callable[[], list[Tensor]] | None = None
+        self._kv_caches: list[Tensor] | None = None
         self._runner: ModelRunner | None = None
+        self._is_asleep = False
+        self._profile: Profile | None = None
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         """Loads the weights. Raises ConfigError or ModelLoadError."""
         path = resolve_model(self._config.model.uri)
         device = choose_device(self._config)
         loaded = load_model(path, self._config, device, on_progress)
-        self._loaded = loaded
+        self._loaded, self._shape = loaded, loaded.shape
         self._vocab_size = _common_vocab_size(loaded.vocab_size, load_tokenizer(path).vocab_size)
         return ModelDescription(
             max_model_len=loaded.shape.max_context,
@@ -52,26 +62,74 @@ class Worker:
 
     def initialize_kv_cache(self, num_blocks: int) -> None:
         loaded = self._model()
-        kv_caches = allocate_kv_cache(loaded.kv_cache_shape, num_blocks, loaded.dtype, loaded.model.device)
-        self._runner = ModelRunner(loaded, self._vocab_size, self._config.seed, kv_caches)
-        warm_up(self._runner, self._config.block_size)
+        self._allocate_kv_cache = partial(allocate_kv_cache, loaded.kv_cache_shape, num_blocks, loaded.dtype, loaded.model.device)
+        self._kv_caches = self._allocate_kv_cache()
+        warm_up(self._make_runner(loaded, self._kv_caches), self._config.block_size)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
-        if self._runner is None:
-            raise RuntimeError("execute_model before initialize_kv_cache")
-        return self._runner.execute_model(scheduler_output)
+        if self._runner is not None:
+            return self._runner.execute_model(scheduler_output)
+        if self._is_asleep and not scheduler_output.total_num_scheduled_tokens:
+            return ModelRunnerOutput()  # the requests that it ends went with the runner
+        raise RuntimeError("execute_model while the worker sleeps" if self._is_asleep else "execute_model before initialize_kv_cache")
 
     def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
         if self._runner is None:
-            raise RuntimeError("sample_tokens before initialize_kv_cache")
+            raise RuntimeError("sample_tokens without a forward before it")
         return self._runner.sample_tokens(grammar_output)
+
+    def sleep(self, level: int) -> None:
+        """Gives back the KV cache and, at level 2, the weights; at level 1 a device's weights move to the host, those of a CPU are there already."""
+        loaded = self._model()
+        self._is_asleep = True
+        self._runner = self._kv_caches = None
+        if level > 1:
+            self._loaded = None
+        elif loaded.model.device.type != "cpu":
+            self._offloaded = OffloadedWeights(loaded.model)
+        del loaded
+        return_freed_memory()
+
+    def wake_up(self, tags: Collection[str]) -> None:
+        """Takes back `weights`, `kv_cache` or both. Raises ModelLoadError where the weights cannot be loaded again."""
+        if "weights" in tags:
+            self._wake_weights()
+        if "kv_cache" in tags and self._allocate_kv_cache is not None:
+            self._kv_caches = self._allocate_kv_cache()
+        if self._loaded is not None and self._offloaded is None and self._kv_caches is not None:
+            self._make_runner(self._loaded, self._kv_caches)
+            self._is_asleep = False
+
+    def start_profile(self, directory: str) -> None:
+        """Records what this thread and the device compute, until `stop_profile`."""
+        self._profile = Profile(directory)
+
+    def stop_profile(self) -> None:
+        """Writes a trace into the directory. Raises OSError where that is not possible."""
+        if self._profile is None:
+            raise RuntimeError("stop_profile before start_profile")
+        profile, self._profile = self._profile, None
+        profile.write()
 
     def shutdown(self) -> None:
         """Frees weights and KV cache. May be called at any time, more than once."""
-        self._loaded = self._runner = None
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        self._loaded = self._offloaded = self._runner = self._kv_caches = None
+        return_freed_memory()
+
+    def _wake_weights(self) -> None:
+        if self._offloaded is not None:
+            self._offloaded.restore()
+            self._offloaded = None
+        elif self._loaded is None:
+            path = resolve_model(self._config.model.uri)
+            loaded = load_model(path, self._config, choose_device(self._config), lambda share: None)
+            if loaded.shape != self._shape:
+                raise ModelLoadError(f"{path}: the model is another one than before the sleep")
+            self._loaded = loaded
+
+    def _make_runner(self, loaded: LoadedModel, kv_caches: list[Tensor]) -> ModelRunner:
+        self._runner = ModelRunner(loaded, self._vocab_size, self._config.seed, kv_caches)
+        return self._runner
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
