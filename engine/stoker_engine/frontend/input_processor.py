@@ -7,6 +7,7 @@ import msgspec
 
 from stoker_engine.errors import ContextLengthError, ParameterError
 from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_something_is_allowed, check_text, check_token_ids
+from stoker_engine.frontend.renderer import Prompt
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
@@ -18,15 +19,6 @@ _WORK_PER_STRING = 12
 """What a call of the tokenizer costs besides its characters, in characters."""
 _TOKEN_IDS_PER_CHARACTER = 8
 """Ids are only checked and copied."""
-
-
-class TemplatedPrompt(msgspec.Struct, frozen=True):
-    """A text that a chat template wrote: its special tokens count as such, and none is added."""
-
-    text: str
-
-
-Prompt = str | list[int] | TemplatedPrompt
 
 
 def processing_work(prompt: Prompt, params: SamplingParams) -> int:
@@ -43,13 +35,15 @@ def processing_work(prompt: Prompt, params: SamplingParams) -> int:
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What belongs to a request besides prompt and sampling. `request_id` is external: the caller's own, not necessarily unique.
 
-    `arrival_time` is wall-clock seconds; `cache_salt` keeps the prefix cache apart from that of requests with another one.
+    `arrival_time` is wall-clock seconds; `cache_salt` keeps the prefix cache apart from that of requests with another one. `trace_headers` are carried to
+    the engine and back.
     """
 
     request_id: str
     arrival_time: float = msgspec.field(default_factory=time.time)
     priority: int = 0
     cache_salt: str | None = None
+    trace_headers: dict[str, str] | None = None
 
 
 class InputProcessor:
@@ -88,6 +82,7 @@ class InputProcessor:
             priority=options.priority,
             cache_salt=options.cache_salt,
             external_request_id=options.request_id,
+            trace_headers=options.trace_headers,
         )
 
     def _check_options(self, options: RequestOptions) -> None:

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_engine.frontend.input_processor import TemplatedPrompt
+from stoker_engine.frontend.renderer import TemplatedPrompt
 from stoker_engine.outputs import RequestOutput
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_stream import ChatStream
@@ -27,7 +27,6 @@ from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.decode import decode_chat_completion_request
-from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.messages import template_messages
 from stoker_gateway.openai.protocol import ChatCompletion, ChatCompletionChoice, ChatMessageResponse, encode, make_usage
 from stoker_gateway.openai.request import ChatCompletionRequest
@@ -50,17 +49,14 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
 
 
 def render_chat(state: ApiState, request: ChatCompletionRequest) -> TemplatedPrompt:
-    """Messages → prompt. Raises ApiError (400) where the messages or the template say no."""
+    """Messages → prompt. Raises ApiError or ParameterError (400) where the messages or the template say no."""
     messages = template_messages(request.messages)
-    if state.chat_template is None:
-        raise ApiError("The model has no chat template; use /v1/completions.", param="messages")
-    text = state.chat_template.render(
+    return state.renderer.render_chat(
         messages,
-        add_generation_prompt=not request.continue_final_message if request.add_generation_prompt is None else request.add_generation_prompt,
+        add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
-        template_kwargs=request.chat_template_kwargs or {},
+        template_kwargs=request.chat_template_kwargs,
     )
-    return TemplatedPrompt(text)
 
 
 def _chat_completion(request: ChatCompletionRequest, request_id: str, output: RequestOutput) -> ChatCompletion:

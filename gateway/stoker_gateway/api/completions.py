@@ -33,7 +33,7 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     request = await off_loop_if_long(len(body), lambda: decode_completion_request(body))
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")
-    prompts = split_prompts(request)
+    prompts = cast("list[str | list[int]]", state.renderer.render_cmpl(request.prompt))
     outputs = _generate(state, request, prompts, request_id)
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:
@@ -42,16 +42,6 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
         finished = await _finished_outputs(outputs, len(prompts))
     size = sum(map(prompt_logprobs_size, finished))
     return json_response(await off_loop_if_long(size, lambda: encode(_completion(request, request_id, choices, finished))))
-
-
-def split_prompts(request: CompletionRequest) -> list[str | list[int]]:
-    """The prompts of a request, each a text or token ids. Nothing is copied: decoding has seen that all elements are of one kind."""
-    prompt = request.prompt
-    if isinstance(prompt, str):
-        return [prompt]
-    if isinstance(prompt[0], int):
-        return [cast("list[int]", prompt)]
-    return cast("list[str | list[int]]", prompt)
 
 
 def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | list[int]], request_id: str) -> Outputs:

@@ -9,9 +9,9 @@ import msgspec
 from stoker_engine.config import ModelConfig, seconds
 from stoker_engine.errors import EngineNotReadyError
 from stoker_engine.frontend.async_llm import AsyncLLM
+from stoker_engine.frontend.renderer import Renderer
 from stoker_engine.protocol import EngineCoreReadyResponse
 from stoker_engine.tokenizer import GenerationDefaults, Tokenizer
-from stoker_gateway.api.chat_template import ChatTemplate
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.drain import Drain
 from stoker_gateway.api.metrics import Metrics
@@ -28,7 +28,7 @@ class ApiState:
     metrics: Metrics
     drain: Drain
     model_names: tuple[str, ...]
-    chat_template: ChatTemplate | None
+    renderer: Renderer
     sampling_defaults: dict[str, Any]
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -63,7 +63,7 @@ def make_state(config: ApiConfig, engine: AsyncLLM, tokenizer: Tokenizer, metric
         metrics=metrics,
         drain=drain,
         model_names=served_names(config.model),
-        chat_template=_chat_template(tokenizer),
+        renderer=Renderer(tokenizer),
         sampling_defaults=_given(tokenizer.generation_defaults),
     )
 
@@ -71,13 +71,6 @@ def make_state(config: ApiConfig, engine: AsyncLLM, tokenizer: Tokenizer, metric
 def served_names(model: ModelConfig) -> tuple[str, ...]:
     """The served name, by default the last part of the model's URI, then the aliases."""
     return model.served_name or model.uri.rstrip("/").rpartition("/")[2].removesuffix(".gguf"), *model.aliases
-
-
-def _chat_template(tokenizer: Tokenizer) -> ChatTemplate | None:
-    if tokenizer.chat_template is None:
-        return None
-    names = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
-    return ChatTemplate(tokenizer.chat_template, {name: token for name, token in names.items() if token is not None})
 
 
 def _given(defaults: GenerationDefaults) -> dict[str, Any]:

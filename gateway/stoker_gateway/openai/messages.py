@@ -1,32 +1,15 @@
-"""Chat messages as a template takes them: plain texts, with the role developer where the template knows it."""
+"""Chat messages of the OpenAI API as a template takes them: plain texts."""
 
+from stoker_engine.frontend.renderer import TemplateMessage
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.request import ChatMessage, ContentPart
 
 ROLES = ("system", "developer", "user", "assistant")
 
-TemplateMessage = dict[str, str]
-"""`role` and `content`; `name` and, under the two names that templates read, the reasoning where the message has them."""
-
 
 def template_messages(messages: list[ChatMessage]) -> list[TemplateMessage]:
     """Checks roles and contents, and joins the text parts of each message by newlines. Raises ApiError (400) naming the message."""
     return [_template_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
-
-
-def developer_as_system(messages: list[TemplateMessage]) -> list[TemplateMessage]:
-    """For templates that do not know the role developer: it becomes system, and the system messages at the start become one.
-
-    Many templates take one system message, at the start, and drop or refuse a second.
-    """
-    if all(message["role"] != "developer" for message in messages):
-        return messages
-    renamed = [{**message, "role": "system"} if message["role"] == "developer" else message for message in messages]
-    num_leading = next((index for index, message in enumerate(renamed) if message["role"] != "system"), len(renamed))
-    if num_leading < 2:
-        return renamed
-    content = "\n\n".join(message["content"] for message in renamed[:num_leading])
-    return [{"role": "system", "content": content}, *renamed[num_leading:]]
 
 
 def _template_message(message: ChatMessage, path: str) -> TemplateMessage:

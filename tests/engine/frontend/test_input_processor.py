@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from stoker_engine.errors import ContextLengthError, ParameterError
-from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, Prompt, RequestOptions, TemplatedPrompt, processing_work
+from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, RequestOptions, processing_work
+from stoker_engine.frontend.renderer import Prompt, TemplatedPrompt
 from stoker_engine.protocol import EngineCoreRequest, decode_request, encode
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer

@@ -1,0 +1,84 @@
+"""Renderer: what a caller writes, texts, token ids or a conversation, as prompts for the InputProcessor."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from stoker_engine.errors import ParameterError
+from stoker_engine.frontend.chat_template import ChatTemplate, TemplateMessage
+from stoker_engine.tokenizer import Tokenizer
+
+__all__ = ["Prompt", "Renderer", "TemplateMessage", "TemplatedPrompt"]
+
+
+class TemplatedPrompt(msgspec.Struct, frozen=True):
+    """A text that a chat template wrote: its special tokens count as such, and none is added."""
+
+    text: str
+
+
+Prompt = str | list[int] | TemplatedPrompt
+
+
+class Renderer:
+    """One model's prompts. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._template: ChatTemplate | None = None
+        if tokenizer.chat_template is not None:
+            names = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+            self._template = ChatTemplate(tokenizer.chat_template, {name: token for name, token in names.items() if token is not None})
+
+    def render_cmpl(self, prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+        """One prompt or several, as a list. What the prompts hold is neither copied nor looked at: there may be millions of ids."""
+        if isinstance(prompts, str | TemplatedPrompt):
+            return [prompts]
+        if not isinstance(prompts, list | tuple) or not prompts:
+            raise ParameterError("prompt must be a text, token ids or a non-empty list of such", "prompt")
+        if isinstance(prompts[0], int):
+            return [cast("list[int]", prompts)]
+        wrong = next((prompt for prompt in prompts if not isinstance(prompt, str | list | TemplatedPrompt)), None)
+        if wrong is not None:
+            raise ParameterError(f"prompt must hold texts or lists of token ids, got a {type(wrong).__name__}", "prompt")
+        return cast("list[Prompt]", list(prompts))
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> TemplatedPrompt:
+        """The prompt of a conversation, by the model's own template. By default it asks for an answer, unless the final message is to be continued.
+
+        Raises ParameterError where the model has no template, or it refuses the messages or the arguments.
+        """
+        if self._template is None:
+            raise ParameterError("The model has no chat template; use plain prompts.", "messages")
+        text = self._template.render(
+            _checked(messages),
+            add_generation_prompt=not continue_final_message if add_generation_prompt is None else add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=dict(template_kwargs or {}),
+        )
+        return TemplatedPrompt(text)
+
+
+def _checked(messages: Sequence[Mapping[str, Any]]) -> list[TemplateMessage]:
+    if not messages or isinstance(messages, str | Mapping):
+        raise ParameterError("messages must be a non-empty list of messages", "messages")
+    return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _checked_message(message: Mapping[str, Any], path: str) -> TemplateMessage:
+    if not isinstance(message, Mapping):
+        raise ParameterError(f"{path} must be a message with role and content, got a {type(message).__name__}", "messages")
+    for name in ("role", "content"):
+        if name not in message:
+            raise ParameterError(f"{path} has no {name}", "messages")
+    for name, value in message.items():
+        if not isinstance(value, str):
+            raise ParameterError(f"{path}.{name} must be a text, got a {type(value).__name__}", "messages")
+    return dict(message)
