@@ -1,23 +1,29 @@
-"""What travels between an api and its engine: the msgspec structs, their encoder and decoders, the frames. No logic, no torch, no pickle.
+"""What travels between an api and its engine: the msgspec structs, their limits, the frames. No logic, no torch, no pickle.
 
 Handshake link (api ROUTER, engine DEALER): one frame, a tagged struct. Engine → api: Hello, PhaseReport, EngineCoreReadyResponse, Heartbeat.
 Api → engine: EngineHandshakeMetadata, ClientHeartbeat.
 
-Input link (api ROUTER, engine DEALER): `[client incarnation][request type][body]`; the engine opens it with
+Input link (api ROUTER, engine DEALER): `[client incarnation][request type][body][array…]`; the engine opens it with
 `[client incarnation][engine identity]`, so that the api knows where the engine is.
 
-Output link (engine PUSH, api PULL): `[client incarnation][engine identity][body]`, where body is an EngineCoreOutputs or ENGINE_CORE_DEAD.
+Output link (engine PUSH, api PULL): `[client incarnation][engine identity][body][array…]`, where body is an EngineCoreOutputs or ENGINE_CORE_DEAD.
+
+Arrays of 256 bytes and more have frames of their own (serialization.py).
 """
 
 import enum
 import os
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any, cast
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.serialization import safe_decoder
 from stoker_engine.stats import SchedulerStats
 
 PROTOCOL_VERSION = 1
@@ -30,6 +36,14 @@ INCARNATION_BYTES = 8
 HEARTBEAT_SECONDS = 1.0
 UNRESPONSIVE_SECONDS = 3.0
 """A peer not heard of for this long is unresponsive."""
+
+MAX_REQUEST_ID_LENGTH = 1024
+"""In characters. The api's own are shorter; a library's caller may bring longer ones."""
+MAX_ARRAY_FRAMES = 64
+"""Of one input message."""
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+RequestId = Annotated[str, msgspec.Meta(max_length=MAX_REQUEST_ID_LENGTH)]
 
 _IDENTITY = struct.Struct(f"<H{INCARNATION_BYTES}s")
 
@@ -67,12 +81,12 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     is never None here. `arrival_time` is wall-clock seconds.
     """
 
-    request_id: str
-    prompt_token_ids: list[int]
+    request_id: RequestId
+    prompt_token_ids: list[TokenId]
     sampling_params: SamplingParams
     arrival_time: float
-    eos_token_ids: list[int] = []
-    bad_words_token_ids: list[list[int]] = []
+    eos_token_ids: list[TokenId] = []
+    bad_words_token_ids: list[list[TokenId]] = []
     priority: int = 0
     cache_salt: str | None = None
     client_index: int = 0
@@ -94,14 +108,39 @@ class EngineCoreEvent(msgspec.Struct, array_like=True, gc=False):
 
 
 class LogprobsLists(msgspec.Struct, array_like=True, gc=False):
-    """Log probabilities of consecutive positions, one row each: the sampled (or prompt) token first, then the requested ones, most likely first.
+    """Log probabilities of sampled tokens, one row each: the sampled token first, then the requested ones, most likely first.
 
     `ranks[i]` is the rank, from 1, of row i's first token.
     """
 
-    token_ids: list[list[int]]
+    token_ids: list[list[TokenId]]
     logprobs: list[list[float]]
     ranks: list[int]
+
+    def __post_init__(self) -> None:
+        lengths = list(map(len, self.token_ids))
+        if not len(lengths) == len(self.logprobs) == len(self.ranks) or lengths != list(map(len, self.logprobs)) or 0 in lengths:
+            raise ValueError("log probabilities need rows of the same lengths, none of them empty")
+
+
+class LogprobsArrays(msgspec.Struct, array_like=True, eq=False, gc=False):
+    """Log probabilities of a prompt: `token_ids` and `logprobs` are [positions, 1 + requested], the prompt's own token first; `ranks` is [positions]."""
+
+    token_ids: npt.NDArray[np.int32]
+    logprobs: npt.NDArray[np.float32]
+    ranks: npt.NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        shape = self.token_ids.shape
+        if len(shape) != 2 or shape[1] < 1 or self.logprobs.shape != shape or self.ranks.shape != shape[:1]:
+            raise ValueError(f"log probabilities of shapes {shape}, {self.logprobs.shape} and {self.ranks.shape} do not belong together")
+        if self.token_ids.size and self.token_ids.min() < 0:
+            raise ValueError("token ids cannot be negative")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LogprobsArrays):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__)
 
 
 class PrefillStats(msgspec.Struct, array_like=True, gc=False):
@@ -114,12 +153,12 @@ class PrefillStats(msgspec.Struct, array_like=True, gc=False):
 class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """What one step did for one request. `failure_message` says why with FinishReason.ERROR."""
 
-    request_id: str
-    new_token_ids: list[int]
+    request_id: RequestId
+    new_token_ids: list[TokenId]
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     new_logprobs: LogprobsLists | None = None
-    new_prompt_logprobs: LogprobsLists | None = None
+    new_prompt_logprobs: LogprobsArrays | None = None
     events: list[EngineCoreEvent] | None = None
     prefill_stats: PrefillStats | None = None
     failure_message: str | None = None
@@ -236,9 +275,7 @@ EngineHandshakeMessage = Hello | PhaseReport | EngineCoreReadyResponse | Heartbe
 ClientHandshakeMessage = EngineHandshakeMetadata | ClientHeartbeat
 
 encode = msgspec.msgpack.Encoder().encode
-decode_request = msgspec.msgpack.Decoder(EngineCoreRequest).decode
-decode_request_ids = msgspec.msgpack.Decoder(list[str]).decode
-decode_utility_request = msgspec.msgpack.Decoder(UtilityRequest).decode
-decode_outputs = msgspec.msgpack.Decoder(EngineCoreOutputs).decode
-decode_engine_handshake = msgspec.msgpack.Decoder(EngineHandshakeMessage).decode
-decode_client_handshake = msgspec.msgpack.Decoder(ClientHandshakeMessage).decode
+decode_request = safe_decoder(EngineCoreRequest)
+decode_request_ids = safe_decoder(list[str])
+decode_engine_handshake: Callable[[bytes], EngineHandshakeMessage] = safe_decoder(cast(type[EngineHandshakeMessage], EngineHandshakeMessage))
+decode_client_handshake: Callable[[bytes], ClientHandshakeMessage] = safe_decoder(cast(type[ClientHandshakeMessage], ClientHandshakeMessage))

@@ -17,8 +17,8 @@ from stoker_engine.protocol import (
     UtilityRequest,
     decode_request,
     decode_request_ids,
-    decode_utility_request,
 )
+from stoker_engine.serialization import MessageDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ class InputThread:
         self._abort_eagerly = abort_eagerly
         self._wanted: tuple[int, bytes | None] = (0, None)
         self._closing = False
+        self._decode_call = MessageDecoder(UtilityRequest).decode
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="input", daemon=True)
 
@@ -168,7 +169,7 @@ class InputThread:
                 self._abort_eagerly(request_ids)
                 self._put(AbortRequests(client, request_ids))
             case EngineCoreRequestType.UTILITY:
-                self._put(CallUtility(client, decode_utility_request(body)))
+                self._put(CallUtility(client, self._decode_call([body])))
 
     def _build(self, client: bytes, request: EngineCoreRequest) -> ClientInput:
         try:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from stoker_engine.protocol import LogprobsLists
+from stoker_engine.protocol import LogprobsArrays, LogprobsLists
 
 NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
 """The failure that is counted as corrupted."""
@@ -17,5 +17,5 @@ class ModelRunnerOutput:
 
     sampled_token_ids: dict[str, list[int]] = field(default_factory=dict)
     logprobs: dict[str, LogprobsLists] = field(default_factory=dict)
-    prompt_logprobs: dict[str, LogprobsLists] = field(default_factory=dict)
+    prompt_logprobs: dict[str, LogprobsArrays] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""LogprobsLists of the engine → PositionLogprobs with the tokens' text and bytes."""
+"""Log probabilities of the engine → PositionLogprobs with the tokens' text and bytes."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -6,7 +6,7 @@ from typing import overload
 
 from stoker_engine.frontend.incremental_decoder import begun_character, prompt_remainder
 from stoker_engine.outputs import Logprob, PositionLogprobs
-from stoker_engine.protocol import LogprobsLists
+from stoker_engine.protocol import LogprobsArrays, LogprobsLists
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
@@ -61,15 +61,15 @@ class LogprobsProcessor:
         self._num_summed = num_tokens
         return self._sum
 
-    def prompt_positions(self, lists: LogprobsLists | None) -> Sequence[PositionLogprobs | None]:
+    def prompt_positions(self, arrays: LogprobsArrays | None) -> Sequence[PositionLogprobs | None]:
         """One position for each prompt token, made when they are read; nothing predicts the first, so it is None."""
-        return _PromptPositions(1 if lists is None else 1 + len(lists.ranks), lambda: self._make_prompt_positions(lists))
+        return _PromptPositions(1 if arrays is None else 1 + len(arrays.ranks), lambda: self._make_prompt_positions(arrays))
 
-    def _make_prompt_positions(self, lists: LogprobsLists | None) -> list[PositionLogprobs | None]:
+    def _make_prompt_positions(self, arrays: LogprobsArrays | None) -> list[PositionLogprobs | None]:
         positions: list[PositionLogprobs | None] = [None]
         begun = self._advance(b"", self._prompt_token_ids[0])
-        if lists is not None:
-            for token_ids, logprobs, rank in zip(lists.token_ids, lists.logprobs, lists.ranks, strict=True):
+        if arrays is not None:
+            for token_ids, logprobs, rank in zip(arrays.token_ids.tolist(), arrays.logprobs.tolist(), arrays.ranks.tolist(), strict=True):
                 positions.append(self._position(token_ids, logprobs, rank, begun))
                 begun = self._advance(begun, token_ids[0])
         return positions

@@ -33,7 +33,9 @@ def chosen_logprobs(logprobs: Tensor, token_ids: Tensor, chosen: Sequence[int]) 
 
 
 def concatenate_logprobs(parts: Sequence[LogprobsArrays]) -> LogprobsArrays:
-    """The positions of all parts, in order. There must be one part."""
+    """The positions of all parts, in order."""
+    if not parts:
+        return LogprobsArrays(np.empty((0, 1), np.int32), np.empty((0, 1), np.float32), np.empty(0, np.int32))
     return LogprobsArrays(
         token_ids=np.concatenate([part.token_ids for part in parts]),
         logprobs=np.concatenate([part.logprobs for part in parts]),

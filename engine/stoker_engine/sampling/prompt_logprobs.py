@@ -64,7 +64,6 @@ class PromptLogprobs:
             prompt.num_collected += len(piece)
         return None
 
-    def take(self, request_id: str) -> LogprobsArrays | None:
-        """The whole prompt's, once; None where it has but one token."""
-        pieces = self._prompts.pop(request_id).pieces
-        return concatenate_logprobs(pieces) if pieces else None
+    def take(self, request_id: str) -> LogprobsArrays:
+        """The whole prompt's, once."""
+        return concatenate_logprobs(self._prompts.pop(request_id).pieces)

@@ -21,17 +21,18 @@ from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.protocol import (
     PROTOCOL_VERSION,
     EngineCoreOutput,
+    EngineCoreOutputs,
     EngineCoreRequest,
     EngineCoreRequestType,
     EngineHandshakeMetadata,
     EnginePhase,
     Hello,
     decode_engine_handshake,
-    decode_outputs,
     encode,
     new_incarnation,
 )
 from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.serialization import MessageDecoder
 from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
 
 WaitUntil = Callable[..., Awaitable[None]]
@@ -319,7 +320,7 @@ async def test_malformed_frames_are_dropped_and_the_engine_goes_on(socket_dir: s
         await inputs.send_multipart([route, mine, add, encode(request("a", max_tokens=1))])
         incarnation, sender, body = await outputs.recv_multipart()
         assert (incarnation, sender) == (mine, identity)
-        assert decode_outputs(body).outputs[0].new_token_ids == [6]
+        assert MessageDecoder(EngineCoreOutputs).decode([body]).outputs[0].new_token_ids == [6]
         for socket in (handshake, inputs, outputs):
             socket.close()
 

@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 
 from stoker_engine.frontend.logprobs import LogprobsProcessor
 from stoker_engine.outputs import Logprob
-from stoker_engine.protocol import LogprobsLists
+from stoker_engine.protocol import LogprobsArrays, LogprobsLists
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
@@ -11,6 +12,11 @@ EMOJI = list("😀".encode())
 
 def rows(*token_ids: int) -> LogprobsLists:
     return LogprobsLists([[token_id] for token_id in token_ids], [[-1.0] for _ in token_ids], [1 for _ in token_ids])
+
+
+def arrays(*token_ids: int) -> LogprobsArrays:
+    own = np.array(token_ids, np.int32)
+    return LogprobsArrays(own[:, None], np.full((len(own), 1), -1.0, np.float32), np.ones(len(own), np.int32))
 
 
 def test_the_sampled_token_comes_first_with_its_own_rank(byte_tokenizer: Tokenizer) -> None:
@@ -47,7 +53,7 @@ def test_a_candidate_has_the_same_text_sampled_or_not(byte_tokenizer: Tokenizer)
 
 def test_prompt_logprobs_begin_with_none_and_have_the_length_of_the_prompt(byte_tokenizer: Tokenizer) -> None:
     processor = LogprobsProcessor(byte_tokenizer, EMOJI, SamplingParams(prompt_logprobs=0))
-    positions = processor.prompt_positions(rows(*EMOJI[1:]))
+    positions = processor.prompt_positions(arrays(*EMOJI[1:]))
     assert len(positions) == len(EMOJI)
     assert positions[0] is None
     assert [next(iter(position.values())).token for position in positions[1:] if position] == ["", "", "😀"]
@@ -55,9 +61,9 @@ def test_prompt_logprobs_begin_with_none_and_have_the_length_of_the_prompt(byte_
 
 
 def test_prompt_positions_are_made_once_and_not_before_they_are_read(byte_tokenizer: Tokenizer) -> None:
-    lists = rows(*EMOJI[1:])
-    positions = LogprobsProcessor(byte_tokenizer, EMOJI, SamplingParams(prompt_logprobs=0)).prompt_positions(lists)
-    lists.token_ids[-1] = [97]
+    logprobs = arrays(*EMOJI[1:])
+    positions = LogprobsProcessor(byte_tokenizer, EMOJI, SamplingParams(prompt_logprobs=0)).prompt_positions(logprobs)
+    logprobs.token_ids[-1] = 97
     assert len(positions) == len(EMOJI)
     last = positions[-1]
     assert last is not None and list(last) == [97]

@@ -2,6 +2,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stoker_engine.errors import EngineGenerateError
@@ -10,7 +11,7 @@ from stoker_engine.frontend.output_collector import RequestOutputCollector
 from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_engine.frontend.parallel_sampling import ParentRequest
 from stoker_engine.outputs import RequestOutput
-from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, LogprobsLists, PrefillStats
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, LogprobsArrays, PrefillStats
 from stoker_engine.sampling_params import RequestOutputKind
 from stoker_engine.tokenizer import Tokenizer
 
@@ -106,7 +107,7 @@ def test_prompt_logprobs_are_those_of_the_first_choice(processor: OutputProcesso
     for kind in (DELTA, FINAL_ONLY):
         collector = add(n=2, output_kind=kind, prompt_logprobs=0, prompt_token_ids=[97, 98])
         first = said(0, "x", FinishReason.LENGTH)
-        first.new_prompt_logprobs = LogprobsLists([[98]], [[-1.0]], [1])
+        first.new_prompt_logprobs = LogprobsArrays(np.array([[98]], np.int32), np.array([[-1.0]], np.float32), np.array([1], np.int32))
         step(processor, said(1, "y", FinishReason.LENGTH), first)
         output = collector.get_nowait()
         assert output is not None
@@ -120,7 +121,7 @@ def test_each_streamed_choice_begins_with_the_prompt_logprobs(processor: OutputP
     step(processor, said(1, "z", FinishReason.LENGTH))
     assert collector.get_nowait() is None
     first = said(0, "x")
-    first.new_prompt_logprobs = LogprobsLists([[98]], [[-1.0]], [1])
+    first.new_prompt_logprobs = LogprobsArrays(np.array([[98]], np.int32), np.array([[-1.0]], np.float32), np.array([1], np.int32))
     step(processor, first)
     output = collector.get_nowait()
     assert output is not None and output.prompt_logprobs is not None

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,7 +9,7 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.detokenizer import Detokenizer
 from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_engine.outputs import RequestOutput
-from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, LogprobsLists
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, LogprobsArrays, LogprobsLists
 from stoker_engine.sampling_params import RequestOutputKind, SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
@@ -23,6 +24,7 @@ STOP_PARAMS = st.builds(
     prompt_logprobs=st.just(0),
 )
 EXAMPLES = 300
+NO_PROMPT_LOGPROBS = LogprobsArrays(np.empty((0, 1), np.int32), np.empty((0, 1), np.float32), np.empty(0, np.int32))
 
 
 @st.composite
@@ -122,7 +124,7 @@ def run_request(tokenizer: Tokenizer, token_ids: list[int], params: SamplingPara
     while position < len(token_ids) and processor.num_requests:
         new = token_ids[position : position + sizes[position % len(sizes)]]
         lists = LogprobsLists([[token_id, 1] for token_id in new], [[-0.5 - position, -9.0] for _ in new], [1 for _ in new])
-        prompt_logprobs = LogprobsLists([], [], []) if position == 0 else None
+        prompt_logprobs = NO_PROMPT_LOGPROBS if position == 0 else None
         position += len(new)
         core_reason = {"length": FinishReason.LENGTH, "eos": FinishReason.STOP, "abort": None}[reason] if position == len(token_ids) else None
         core_output = EngineCoreOutput("r-0", new, finish_reason=core_reason, new_logprobs=lists, new_prompt_logprobs=prompt_logprobs)

@@ -84,7 +84,7 @@ def test_prompt_logprobs_do_not_depend_on_the_chunks(chunks: list[int]) -> None:
     assert _collect(chunks) == whole
     assert len(whole.ranks) == 19
     logprobs = torch.log_softmax(_logits(20), dim=-1)
-    assert [row[0] for row in whole.token_ids] == [(7 * i) % VOCAB for i in range(1, 20)]
+    assert whole.token_ids[:, 0].tolist() == [(7 * i) % VOCAB for i in range(1, 20)]
     assert all(math.isclose(row[0], float(logprobs[i, token[0]])) for i, (row, token) in enumerate(zip(whole.logprobs, whole.token_ids, strict=True)))
 
 

@@ -23,10 +23,10 @@ from stoker_engine.protocol import (
     EngineCoreRequestType,
     UtilityOutput,
     UtilityRequest,
-    decode_outputs,
     encode,
     new_incarnation,
 )
+from stoker_engine.serialization import MessageDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class AsyncMPClient:
         self._outputs: asyncio.Queue[EngineCoreOutputs | EngineDeadError] = asyncio.Queue()
         self._utility_calls: dict[int, asyncio.Future[Any]] = {}
         self._call_ids = itertools.count()
+        self._decoder = MessageDecoder(EngineCoreOutputs)
         self._handshake.start()
         self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._receive_outputs())]
         self._tasks.append(asyncio.create_task(self._watch_directory()))
@@ -74,7 +75,16 @@ class AsyncMPClient:
     @property
     def is_ready(self) -> bool:
         """Requests are taken: the engine is READY and its input link is open."""
-        return self._route is not None and self._engine == self._handshake.identity and self.status.is_ready
+        return self._is_linked and self.status.is_ready
+
+    @property
+    def takes_calls(self) -> bool:
+        """Utility methods may be called: also of an engine that sleeps."""
+        return self._is_linked and self.status.takes_calls
+
+    @property
+    def _is_linked(self) -> bool:
+        return self._route is not None and self._engine == self._handshake.identity
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -100,7 +110,7 @@ class AsyncMPClient:
         return item
 
     async def call_utility(self, method: str, *args: Any) -> Any:
-        if not self.is_ready:
+        if not self.takes_calls:
             raise EngineNotReadyError(self.status.explanation)
         call_id = next(self._call_ids)
         future = self._utility_calls[call_id] = asyncio.get_running_loop().create_future()
@@ -150,7 +160,7 @@ class AsyncMPClient:
     async def _receive_outputs(self) -> None:
         while True:
             frames = await self._output.recv_multipart()
-            if len(frames) != 3 or frames[0] != self.incarnation or frames[1] != self._engine:
+            if len(frames) < 3 or frames[0] != self.incarnation or frames[1] != self._engine:
                 logger.warning("dropped an output message of %d frames: not of the present engine for this api", len(frames))
                 continue
             if frames[2] == ENGINE_CORE_DEAD:
@@ -158,7 +168,7 @@ class AsyncMPClient:
                 self._end_farewell()
                 continue
             try:
-                outputs = decode_outputs(frames[2])
+                outputs = self._decoder.decode(frames[2:])
             except msgspec.MsgspecError as error:
                 logger.warning("dropped an undecodable output message: %s", error)
                 continue
