@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any
 
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.engine_control import EngineControl
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, Prompt, RequestOptions, processing_work
 from stoker_engine.frontend.output_collector import RequestOutputCollector
@@ -36,6 +37,7 @@ class AsyncLLM:
         self._live: set[str] = set()
         self._num_aborted_all = 0
         self._failure: asyncio.Future[BaseException] | None = None
+        self.control: EngineControl[Awaitable[None], Awaitable[bool]] = EngineControl(self.call_utility)
 
     async def start(self) -> None:
         """Binds the sockets and returns at once. Raises SocketDirectoryError where it cannot."""
@@ -62,7 +64,9 @@ class AsyncLLM:
 
     async def call_utility(self, method: str, *args: Any) -> Any:
         """Calls a method of the engine. Raises EngineNotReadyError, EngineDeadError, or EngineGenerateError with the engine's words."""
-        return await self._ready_client().call_utility(method, *args)
+        if self._client is None:
+            raise EngineNotReadyError(self.status.explanation)
+        return await self._client.call_utility(method, *args)
 
     @property
     def num_requests(self) -> int:

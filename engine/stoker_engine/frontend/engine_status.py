@@ -24,7 +24,16 @@ class EngineStatus:
     @property
     def is_ready(self) -> bool:
         """It serves: READY, connected, heard of within UNRESPONSIVE_SECONDS."""
-        return self.phase is EnginePhase.READY and self.ready is not None and self.is_connected and not self.is_unresponsive
+        return self.phase is EnginePhase.READY and self.takes_calls
+
+    @property
+    def is_sleeping(self) -> bool:
+        return self.phase is EnginePhase.SLEEPING
+
+    @property
+    def takes_calls(self) -> bool:
+        """Its methods may be called: it serves, or would if it were not asleep."""
+        return (self.phase is EnginePhase.READY or self.is_sleeping) and self.ready is not None and self.is_connected and not self.is_unresponsive
 
     @property
     def is_draining(self) -> bool:

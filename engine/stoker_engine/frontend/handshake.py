@@ -160,7 +160,9 @@ class HandshakeServer:
                 self._status = dataclasses.replace(self._status, phase=message.phase, progress=message.progress, message=message.message)
                 self._phase_since = time.monotonic() - message.seconds
             case EngineCoreReadyResponse():
-                self._status = dataclasses.replace(self._status, phase=EnginePhase.READY, progress=1.0, message="", ready=message)
+                # An engine that sleeps says so before it says what it could do.
+                phase = EnginePhase.SLEEPING if self._status.is_sleeping else EnginePhase.READY
+                self._status = dataclasses.replace(self._status, phase=phase, progress=1.0, message="", ready=message)
                 self._phase_since = time.monotonic()
             case Heartbeat():
                 self._status = dataclasses.replace(self._status, heartbeat=message)

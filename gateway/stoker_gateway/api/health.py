@@ -50,7 +50,7 @@ async def startupz(state: ApiState, _request: Request) -> Response:
         seconds=round(status.seconds, 3),
         message=status.message,
     )
-    has_started = status.is_connected and status.phase in (EnginePhase.READY, EnginePhase.DRAINING)
+    has_started = status.is_connected and status.phase in (EnginePhase.READY, EnginePhase.SLEEPING, EnginePhase.DRAINING)
     return json_response(_encode(report), status=200 if has_started else 503)
 
 
