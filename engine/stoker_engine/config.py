@@ -132,6 +132,10 @@ class EngineConfig(EngineSettings, frozen=True, kw_only=True):
     lifecycle: LifecycleConfig = LifecycleConfig()
     socket_dir: Annotated[str, Meta(max_length=64, description="Directory of the sockets shared with the api.")] = "/run/stoker"
     engine_index: Annotated[int, Meta(ge=0, le=65535, description="This engine's number among those of its api.")] = 0
+    health_host: Annotated[str, Meta(description="Address of the engine's own probes and metrics.")] = "0.0.0.0"
+    health_port: Annotated[
+        Annotated[int, Meta(ge=1, le=65535)] | None, Meta(description="Port of the engine's own probes and metrics. Default: there are none.")
+    ] = None
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
     profile_dir: Annotated[
         Annotated[str, Meta(min_length=1, max_length=1024)] | None,

@@ -9,7 +9,8 @@ from stoker_engine.finish_reason import FinishReason
 
 
 class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
-    """The scheduler after one step. Counts named `num_` are now; `prefix_cache_*`, `num_preemptions`, `num_steps` and `num_nan_logits` are totals since start.
+    """The scheduler after one step. Counts named `num_` are now; `prefix_cache_*`, `num_preemptions`, `num_steps`,
+    `num_nan_logits` and `num_aborted` are totals since start.
 
     `kv_cache_usage` is the share of blocks in use, 0 to 1. `prefix_cache_queries` and `prefix_cache_hits` count tokens of first-time prompts.
     `num_batched_tokens` is the size of this step.
@@ -24,6 +25,7 @@ class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=Fal
     num_steps: int = 0
     num_batched_tokens: int = 0
     num_nan_logits: int = 0
+    num_aborted: int = 0
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from stoker_engine.early_stop import stop_at_once_on_signals
+
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 2048
@@ -47,3 +49,9 @@ def read_termination_message(path: str) -> TerminationMessage | None:
         return msgspec.json.decode(Path(path).read_bytes(), type=TerminationMessage)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def stop_with_message_on_signals(path: str) -> None:
+    """Until the program has begun its work, a signal to stop ends it at once, with this message."""
+    message = TerminationMessage(reason="Aborted", phase="starting")
+    stop_at_once_on_signals(lambda: write_termination_message(path, message))

@@ -79,11 +79,13 @@ class EngineCoreProc(EngineCore):
 
     def _process_engine_step(self) -> None:
         pulse = self._link.pulse
-        pulse.step_begins()
+        pulse.step_begins(self.scheduler.num_unfinished_requests)
         try:
             result = self.step()
         finally:
-            pulse.step_ended(self.num_steps, self.scheduler.num_unfinished_requests)
+            pulse.step_ended(self.scheduler.num_unfinished_requests)
+        if result.executed:
+            pulse.computed()
         self._send(result.outputs)
         if not result.executed and self.scheduler.has_requests():
             time.sleep(YIELD_SECONDS)

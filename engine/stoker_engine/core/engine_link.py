@@ -4,7 +4,7 @@ import queue
 import threading
 
 from stoker_engine.addresses import SocketAddresses
-from stoker_engine.config import EngineConfig
+from stoker_engine.config import EngineConfig, seconds
 from stoker_engine.core.engine_core import EngineCore
 from stoker_engine.core.handshake import HandshakeLink
 from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, InputThread
@@ -22,7 +22,9 @@ class EngineLink:
         self.pulse = EnginePulse()
         self.inputs: queue.SimpleQueue[EngineInput] = queue.SimpleQueue()
         self.output = OutputThread(self.addresses.output, self.identity)
-        self.handshake = HandshakeLink(self.addresses.handshake, self.identity, self.pulse, self)
+        self.handshake = HandshakeLink(
+            self.addresses.handshake, self.identity, self.pulse, self, max_silence_seconds=seconds(config.lifecycle.engine_hang_timeout)
+        )
         self._input: InputThread | None = None
         self._client: bytes | None = None
         self._lock = threading.Lock()

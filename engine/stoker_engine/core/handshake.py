@@ -1,7 +1,7 @@
 """The engine's end of the handshake link: HELLO, phases, READY and heartbeats, from a thread that starts before the model loads.
 
-The link stays open for life. On each connection the engine says HELLO; the api's INIT names the api's incarnation, and a changed one means a new
-client. A socket monitor tells of a lost client within milliseconds.
+The link stays open for life. On each connection the engine says HELLO; the api's INIT names the api's incarnation, and begins anew. A socket monitor
+tells of a lost client within milliseconds; one that stays silent for engineHangTimeout is given up, and greeted anew should it speak again.
 """
 
 import logging
@@ -48,11 +48,14 @@ class ClientListener(Protocol):
 class HandshakeLink:
     """One DEALER, its monitor, and the thread that owns them. `report_phase`, `report_ready` and `close` may be called from any thread."""
 
-    def __init__(self, address: str, identity: bytes, pulse: EnginePulse, listener: ClientListener) -> None:
+    def __init__(self, address: str, identity: bytes, pulse: EnginePulse, listener: ClientListener, *, max_silence_seconds: float) -> None:
         self._address = address
         self._identity = identity
         self._pulse = pulse
         self._listener = listener
+        self._max_silence_seconds = max_silence_seconds
+        self._client: bytes | None = None
+        self._heard = time.monotonic()
         self._outbox: deque[EngineHandshakeMessage] = deque()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -71,18 +74,28 @@ class HandshakeLink:
     def phase(self) -> EnginePhase:
         return self._phase.phase
 
+    @property
+    def phase_report(self) -> PhaseReport:
+        """The phase, with how long it has lasted."""
+        return msgspec.structs.replace(self._phase, seconds=time.monotonic() - self._phase_since)
+
+    @property
+    def has_client(self) -> bool:
+        """An api has said INIT, and is there."""
+        return self._client is not None
+
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         if phase is not self._phase.phase:
             self._phase_since = time.monotonic()
             logger.info("phase: %s", phase.value)
         self._phase = PhaseReport(phase, progress)
-        self._send(self._current_phase())
+        self._send(self.phase_report)
 
     def report_failure(self, message: str) -> None:
         """The engine's own words on why it ends."""
         self._phase_since = time.monotonic()
         self._phase = PhaseReport(EnginePhase.FAILED, message=message)
-        self._send(self._current_phase())
+        self._send(self.phase_report)
 
     def report_ready(self, ready: EngineCoreReadyResponse) -> None:
         self._ready = ready
@@ -96,9 +109,6 @@ class HandshakeLink:
         self._closing = True
         self._wake()
         self._thread.join(timeout=3 * LINGER_MS / 1000)
-
-    def _current_phase(self) -> PhaseReport:
-        return msgspec.structs.replace(self._phase, seconds=time.monotonic() - self._phase_since)
 
     def _send(self, message: EngineHandshakeMessage) -> None:
         self._outbox.append(message)
@@ -146,6 +156,7 @@ class HandshakeLink:
             if time.monotonic() >= next_heartbeat:
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
                 self._outbox.append(self._pulse.heartbeat())
+                self._check_client()
             self._flush(dealer)
         self._flush(dealer)
 
@@ -165,11 +176,24 @@ class HandshakeLink:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._connected = True
             self._outbox.clear()
-            self._outbox += [Hello(PROTOCOL_VERSION, os.getpid()), self._current_phase()]
+            self._greet()
         elif self._connected:
             self._connected = False
-            logger.info("the api is gone")
-            self._listener.client_lost()
+            self._lose_client("its connection closed")
+
+    def _greet(self) -> None:
+        self._outbox += [Hello(PROTOCOL_VERSION, os.getpid()), self.phase_report]
+
+    def _lose_client(self, reason: str) -> None:
+        logger.info("the api is gone: %s", reason)
+        self._client = None
+        self._listener.client_lost()
+
+    def _check_client(self) -> None:
+        """The fallback for a closed connection: an api that hangs, or is stopped, takes no outputs."""
+        silence = time.monotonic() - self._heard
+        if self._client is not None and silence > self._max_silence_seconds:
+            self._lose_client(f"it has not been heard of for {silence:.0f} s")
 
     def _on_message(self, frames: list[bytes]) -> None:
         try:
@@ -177,11 +201,13 @@ class HandshakeLink:
         except msgspec.MsgspecError as error:
             logger.warning("dropped an undecodable handshake frame: %s", error)
             return
+        self._heard = time.monotonic()
         match message:
             case EngineHandshakeMetadata():
                 self._on_init(message)
             case ClientHeartbeat():
-                pass
+                if self._client is None:
+                    self._greet()  # it was given up, or its INIT was lost: begin anew
 
     def _on_init(self, init: EngineHandshakeMetadata) -> None:
         if init.protocol_version != PROTOCOL_VERSION:
@@ -189,10 +215,11 @@ class HandshakeLink:
             self._outbox.append(PhaseReport(EnginePhase.FAILED, message=f"this engine speaks protocol {PROTOCOL_VERSION}"))
             return
         # Also where it is the api of before: one INIT is one beginning, and it knows nothing of earlier requests.
+        self._client = init.client_incarnation
         self._listener.client_connected(init.client_incarnation)
         if self._ready is not None:
             self._outbox.append(self._ready)
-            self._outbox.append(self._current_phase())
+            self._outbox.append(self.phase_report)
 
     def _flush(self, dealer: zmq.Socket[bytes]) -> None:
         """Sends what waits; without a connection it is dropped, since HELLO and the phase open the next one."""

@@ -150,6 +150,7 @@ class Scheduler:
             num_steps=counters.num_steps,
             num_batched_tokens=counters.num_batched_tokens,
             num_nan_logits=counters.num_nan_logits,
+            num_aborted=counters.num_aborted,
         )
 
     def _has_news(self) -> bool:
@@ -183,6 +184,7 @@ class Scheduler:
             if request.status is RequestStatus.FINISHED_ERROR and request.request_id in manager.block_tables:
                 manager.uncache(request, 0)  # whatever made it fail may be in its blocks
             manager.free(request)
+            self.state.counters.num_aborted += request.status is RequestStatus.FINISHED_ABORTED
             del self.state.requests[request.request_id]
             self._finished_request_ids.append(request.request_id)
 

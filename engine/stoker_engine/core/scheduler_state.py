@@ -38,6 +38,7 @@ class SchedulerCounters:
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
     num_nan_logits: int = 0
+    num_aborted: int = 0
 
 
 @dataclass(slots=True)
