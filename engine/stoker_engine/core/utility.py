@@ -47,7 +47,7 @@ class UtilityCalls:
         except UtilityArgumentError as error:
             self._answer(number, _failed(request, str(error)))
         except Exception as error:
-            logger.warning("call to %s failed", _shown(request.method), exc_info=True)
+            logger.warning("call to %s failed", _name(request), exc_info=True)
             self._answer(number, _failed(request, str(error) or type(error).__name__))
         else:
             if isinstance(result, Future):
@@ -107,7 +107,7 @@ def _outcome(request: UtilityRequest, future: "Future[Any]") -> UtilityOutput:
     except CancelledError:
         return _failed(request, "it was cancelled")
     except Exception as error:
-        logger.warning("call to %s failed", _shown(request.method), exc_info=True)
+        logger.warning("call to %s failed", _name(request), exc_info=True)
         return _failed(request, str(error) or type(error).__name__)
 
 
@@ -125,10 +125,15 @@ def _succeeded(request: UtilityRequest, result: Any) -> UtilityOutput:
 
 
 def _failed(request: UtilityRequest, reason: str) -> UtilityOutput:
-    message = f"call to {_shown(request.method)} failed: {reason}"[:MAX_MESSAGE_CHARS]
+    message = f"call to {_name(request)} failed: {reason}"[:MAX_MESSAGE_CHARS]
     return UtilityOutput(request.call_id, failure_message=message.encode(errors="backslashreplace").decode())
 
 
+def _name(request: UtilityRequest) -> str:
+    """As it is where it could be a method's."""
+    return request.method if request.method.isidentifier() and len(request.method) <= MAX_SHOWN_CHARS else _shown(request.method)
+
+
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) and value.isidentifier() else repr(value)
+    text = repr(value)
     return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"

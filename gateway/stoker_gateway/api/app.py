@@ -13,6 +13,7 @@ from stoker_gateway.api.chat_completions import create_chat_completion
 from stoker_gateway.api.completions import create_completion
 from stoker_gateway.api.disconnect import ClientDisconnectedError
 from stoker_gateway.api.drain import DrainMiddleware
+from stoker_gateway.api.engine_control import ENGINE_CONTROL_ROUTES
 from stoker_gateway.api.engine_errors import to_api_error
 from stoker_gateway.api.health import livez, readyz, startupz
 from stoker_gateway.api.json_response import error_response
@@ -55,7 +56,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 def create_app(state: ApiState) -> FastAPI:
     """The ASGI application. It owns nothing: whoever made `state` starts and stops its engine."""
     app = FastAPI(title="Stoker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for method, path, endpoint in ROUTES:
+    for method, path, endpoint in (*ROUTES, *(ENGINE_CONTROL_ROUTES if state.config.enable_engine_control else ())):
         app.add_route(path, _bind(endpoint, state), methods=[method])
     for kind in (ApiError, EngineError, ClientDisconnectedError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer_error)

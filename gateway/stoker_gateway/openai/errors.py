@@ -26,6 +26,7 @@ class ApiError(Exception):
     ├── model_not_found         404
     ├── route_not_found         404
     ├── method_not_allowed      405
+    ├── conflict                409
     ├── body_too_large          413
     ├── too_many_values         413
     ├── unsupported_media_type  415
@@ -61,6 +62,11 @@ def method_not_allowed(method: str, path: str, allowed: str) -> ApiError:
     if allowed:
         error.headers["Allow"] = allowed
     return error
+
+
+def conflict(message: str, code: str) -> ApiError:
+    """409: not in the state that things are in now."""
+    return ApiError(message, status=409, code=code)
 
 
 def body_too_large(max_body_bytes: int) -> ApiError:
