@@ -9,6 +9,7 @@ EngineError
 │   └── DuplicateRequestError   its id is running already (core/request.py)
 ├── EngineNotReadyError      no engine is ready to take the request (HTTP 503)
 ├── EngineDeadError          the engine behind the request is gone (HTTP 503)
+├── UnsupportedClientError   there is no client of this kind (a NotImplementedError)
 └── SocketDirectoryError     the socket directory cannot be used (exit code 1)
 """
 
@@ -54,3 +55,7 @@ class EngineDeadError(EngineError):
 
 class SocketDirectoryError(EngineError):
     """A socket directory cannot be made or used. The message has the path, and who holds it."""
+
+
+class UnsupportedClientError(EngineError, NotImplementedError):
+    """No client of this kind exists. The message says which to take instead."""

@@ -8,7 +8,7 @@ import msgspec
 from stoker_engine.errors import ContextLengthError, ParameterError
 from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_something_is_allowed, check_text, check_token_ids
 from stoker_engine.frontend.renderer import Prompt
-from stoker_engine.protocol import EngineCoreRequest
+from stoker_engine.protocol import EngineCoreReadyResponse, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
@@ -56,6 +56,11 @@ class InputProcessor:
         self._tokenizer = tokenizer
         self._limits = ModelLimits(max_model_len, max_logprobs, min(vocab_size, tokenizer.vocab_size))
         self._priority_scheduling = priority_scheduling
+
+    @classmethod
+    def for_engine(cls, tokenizer: Tokenizer, ready: EngineCoreReadyResponse) -> "InputProcessor":
+        """One that checks requests against the capacity of an engine."""
+        return cls(tokenizer, ready.max_model_len, ready.max_logprobs, ready.vocab_size, priority_scheduling=ready.priority_scheduling)
 
     def process(self, prompt: Prompt, params: SamplingParams, options: RequestOptions) -> EngineCoreRequest:
         """The request, with a new internal id. `params` is left as it is.

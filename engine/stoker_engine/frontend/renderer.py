@@ -9,7 +9,7 @@ from stoker_engine.errors import ParameterError
 from stoker_engine.frontend.chat_template import ChatTemplate, TemplateMessage
 from stoker_engine.tokenizer import Tokenizer
 
-__all__ = ["Prompt", "Renderer", "TemplateMessage", "TemplatedPrompt"]
+__all__ = ["Prompt", "Renderer", "TemplateMessage", "TemplatedPrompt", "prompt_text"]
 
 
 class TemplatedPrompt(msgspec.Struct, frozen=True):
@@ -19,6 +19,13 @@ class TemplatedPrompt(msgspec.Struct, frozen=True):
 
 
 Prompt = str | list[int] | TemplatedPrompt
+
+
+def prompt_text(prompt: Prompt) -> str | None:
+    """None for token ids."""
+    if isinstance(prompt, list):
+        return None
+    return prompt if isinstance(prompt, str) else prompt.text
 
 
 class Renderer:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stoker_engine.errors import EngineGenerateError
+from stoker_engine.frontend.renderer import Prompt
 from stoker_engine.outputs import RequestOutput
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.completion_choices import PromptChoices
@@ -33,7 +34,7 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     request = await off_loop_if_long(len(body), lambda: decode_completion_request(body))
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")
-    prompts = cast("list[str | list[int]]", state.renderer.render_cmpl(request.prompt))
+    prompts = cast("list[str | list[int]]", state.renderer.render_cmpl(cast("list[Prompt]", request.prompt)))
     outputs = _generate(state, request, prompts, request_id)
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:

@@ -1,9 +1,9 @@
-"""EngineCoreClient: the five calls of every client."""
+"""EngineCoreClient: the five calls of every client, blocking or for asyncio, with the same meanings and errors."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stoker_engine.protocol import EngineCoreOutputs, EngineCoreRequest
+from stoker_engine.protocol import EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest
 
 
 @dataclass(slots=True, frozen=True)
@@ -15,14 +15,14 @@ class ClientConfig:
     hang_seconds: float = 60.0
 
 
-class EngineCoreClient(Protocol):
-    """The other end of an engine's sockets, for asyncio."""
+class AsyncEngineCoreClient(Protocol):
+    """An engine core, for asyncio."""
 
     async def add_request(self, request: EngineCoreRequest) -> None:
         """Raises EngineNotReadyError where no engine serves, EngineDeadError where it went away in this moment."""
 
     async def abort_requests(self, request_ids: list[str]) -> None:
-        """Never fails: an engine that is gone has no requests."""
+        """No output follows. Never fails: an engine that is gone has no requests."""
 
     async def get_output(self) -> EngineCoreOutputs:
         """The next outputs. Raises EngineDeadError once for each engine that went away; its successor may serve afterwards."""
@@ -32,3 +32,26 @@ class EngineCoreClient(Protocol):
 
     async def shutdown(self) -> None:
         """Closes the sockets. Idempotent."""
+
+
+class EngineCoreClient(Protocol):
+    """An engine core, for code that blocks: the calls of AsyncEngineCoreClient."""
+
+    @property
+    def ready_response(self) -> EngineCoreReadyResponse:
+        """The engine's capacity. Raises EngineNotReadyError where no engine serves."""
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        """Raises EngineNotReadyError where no engine serves, EngineDeadError where it went away in this moment."""
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        """No output follows. Never fails: an engine that is gone has no requests."""
+
+    def get_output(self) -> EngineCoreOutputs:
+        """The next outputs, waited for or computed. Raises EngineDeadError where the engine went away."""
+
+    def call_utility(self, method: str, *args: Any) -> Any:
+        """Calls a method of the engine. Raises EngineGenerateError with the engine's words if it fails, EngineDeadError if the engine goes away."""
+
+    def shutdown(self) -> None:
+        """Lets go of the engine. Idempotent."""

@@ -1,0 +1,229 @@
+"""LLMEngine: the synchronous shell. Requests in, `step()` until they are done; the engine core is in another process, or in this one."""
+
+import logging
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from stoker_engine.config import EngineConfig, seconds
+from stoker_engine.errors import EngineDeadError, EngineNotReadyError
+from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
+from stoker_engine.frontend.clients.factory import make_client
+from stoker_engine.frontend.clients.inproc import InprocCore
+from stoker_engine.frontend.clients.sync_mp import SyncMPClient
+from stoker_engine.frontend.input_processor import InputProcessor, RequestOptions
+from stoker_engine.frontend.output_processor import OutputProcessor
+from stoker_engine.frontend.parallel_sampling import ParentRequest
+from stoker_engine.frontend.ready_request import unpack_request
+from stoker_engine.frontend.renderer import Prompt, Renderer, prompt_text
+from stoker_engine.frontend.stat_loggers import StatLoggerManager
+from stoker_engine.launcher import LaunchedEngine
+from stoker_engine.model_files import resolve_model
+from stoker_engine.outputs import RequestOutput
+from stoker_engine.protocol import EngineCoreRequest
+from stoker_engine.sampling_params import RequestOutputKind, SamplingParams
+from stoker_engine.stats import StatLogger
+from stoker_engine.tokenizer import Tokenizer, load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+STARTUP_GRACE_SECONDS = 5.0
+"""The engine itself keeps startupTimeout, and says where it hung; a process that cannot even do that is given up after this."""
+POLL_SECONDS = 0.01
+
+
+class LLMEngine:
+    """Belongs to one thread. `from_config` starts an engine; whether it runs in this process is fixed then. `process` is the engine's, if it has one.
+
+    An engine that fails ends every call, this and later ones, with EngineDeadError. Closed by `shutdown`, at the latest at collection or exit.
+    """
+
+    def __init__(self, client: EngineCoreClient, tokenizer: Tokenizer, stat_loggers: Sequence[StatLogger] = (), process: LaunchedEngine | None = None) -> None:
+        self._client = client
+        self._process = process
+        self._finalizer = weakref.finalize(self, _close, client, process)
+        self.renderer = Renderer(tokenizer)
+        self._input_processor = InputProcessor.for_engine(tokenizer, client.ready_response)
+        self._output_processor = OutputProcessor(tokenizer)
+        self._stat_loggers = StatLoggerManager(stat_loggers)
+        self._failure: EngineDeadError | None = None
+
+    @classmethod
+    def from_config(cls, config: EngineConfig, *, multiprocess_mode: bool = True, stat_loggers: Sequence[StatLogger] = ()) -> "LLMEngine":
+        """An engine of its own, READY. Raises ConfigError or ModelLoadError for what is wrong with the model or a setting, EngineDeadError where the
+        engine's process ended otherwise: with its last words, exit code and signal."""
+        tokenizer = load_tokenizer(resolve_model(config.model.uri))
+        if multiprocess_mode:
+            process, client = launch(config)
+            return cls(client, tokenizer, stat_loggers, process)
+        return cls(make_client(lambda: _make_core(config), multiprocess_mode=False, asyncio_mode=False), tokenizer, stat_loggers)
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: Prompt | EngineCoreRequest,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        trace_headers: dict[str, str] | None = None,
+    ) -> str:
+        """Returns the request's internal id; its outputs carry `request_id`, which need not be unique. Either aborts it.
+
+        A ready EngineCoreRequest brings its own id and parameters. Raises ParameterError or ContextLengthError for what is wrong with the request.
+        """
+        if not isinstance(request_id, str):
+            raise TypeError(f"request_id must be a str, got a {type(request_id).__name__}")
+        if isinstance(prompt, EngineCoreRequest):
+            prompt, params, options = unpack_request(prompt, request_id)
+        else:
+            options = RequestOptions(request_id=request_id, priority=priority, cache_salt=cache_salt, trace_headers=trace_headers)
+        request = self._input_processor.process(prompt, params or SamplingParams(), options)
+        internal_id = request.request_id
+        parent = ParentRequest(request) if request.sampling_params.n > 1 else None
+        try:
+            for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
+                self._output_processor.add_request(child, prompt_text(prompt), parent, index, None)
+                with self._fatal_to_all():
+                    self._client.add_request(child)
+        except BaseException:
+            self._withdraw([internal_id])
+            raise
+        return internal_id
+
+    def abort_request(self, request_ids: Sequence[str]) -> None:
+        """Ends requests by external or internal ids; unknown ones are ignored. Each one's last output, with FinishReason.ABORT, comes from `step`."""
+        aborted = self._output_processor.abort_requests([request_ids] if isinstance(request_ids, str) else request_ids)
+        self._client.abort_requests(aborted)
+
+    def step(self) -> list[RequestOutput]:
+        """Waits for the engine's next step, or computes it; what it gave, by each request's output kind. Nothing at once where nothing is unfinished."""
+        if self._output_processor.has_pending_outputs:
+            processed = self._output_processor.begin_message()
+            self._stat_loggers.record(None, processed.iteration_stats)
+            return processed.request_outputs
+        if not self._output_processor.num_requests:
+            return []
+        with self._fatal_to_all():
+            outputs = self._client.get_output()
+        processed = self._output_processor.process_outputs(outputs)
+        # Stop strings are seen in the text, of which the core knows nothing.
+        self._client.abort_requests(processed.request_ids_to_abort)
+        self._stat_loggers.record(outputs.scheduler_stats, processed.iteration_stats)
+        return processed.request_outputs
+
+    @property
+    def num_unfinished_requests(self) -> int:
+        """Engine requests in flight; a request with n choices counts n at its start."""
+        return self._output_processor.num_requests
+
+    def has_unfinished_requests(self) -> bool:
+        """`step` has more to give."""
+        return self._output_processor.num_requests > 0 or self._output_processor.has_pending_outputs
+
+    def generate(self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams], *, progress: bool = True) -> list[RequestOutput]:
+        """The finished output of each prompt, in their order, by one SamplingParams for all or one for each; with a progress bar on stderr.
+
+        Raises ParameterError before anything is computed. Whatever it raises, nothing of it goes on.
+        """
+        from stoker_engine.progress import RequestProgress  # takes 60 ms, for a terminal's eyes
+
+        if self.has_unfinished_requests():
+            raise RuntimeError(f"generate() needs the engine for itself: {self.num_unfinished_requests} requests are unfinished")
+        all_params = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        if len(all_params) != len(prompts):
+            raise ValueError(f"there are {len(prompts)} prompts and {len(all_params)} SamplingParams")
+        finished: dict[str, RequestOutput] = {}
+        added: list[str] = []
+        try:
+            for index, (prompt, own_params) in enumerate(zip(prompts, all_params, strict=True)):
+                added.append(self.add_request(str(index), prompt, msgspec.structs.replace(own_params, output_kind=RequestOutputKind.FINAL_ONLY)))
+            with RequestProgress(len(prompts), enabled=progress) as bar:
+                while self.has_unfinished_requests():
+                    for output in self.step():
+                        finished[output.request_id] = output
+                        bar.finished(output)
+        except BaseException:
+            self._withdraw(added)
+            raise
+        return [finished[str(index)] for index in range(len(prompts))]
+
+    def call_utility(self, method: str, *args: Any) -> Any:
+        """Calls a method of the engine core. Raises EngineGenerateError with the engine's words if it fails."""
+        with self._fatal_to_all():
+            return self._client.call_utility(method, *args)
+
+    def shutdown(self) -> None:
+        """Ends the engine and returns its memory. Idempotent."""
+        self._finalizer()
+        self._failure = self._failure or EngineDeadError("the engine is shut down")
+        self._output_processor.fail_all_requests(self._failure)
+        self._output_processor.begin_message()
+
+    def _withdraw(self, request_ids: Sequence[str]) -> None:
+        """Ends requests whose outputs nobody wants any more."""
+        self.abort_request(request_ids)
+        self._stat_loggers.record(None, self._output_processor.begin_message().iteration_stats)
+
+    @contextmanager
+    def _fatal_to_all(self) -> Iterator[None]:
+        """An engine of our own that dies stays dead: nobody starts another."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
+        except (EngineDeadError, EngineNotReadyError) as error:
+            if isinstance(error, EngineNotReadyError) and (self._process is None or not self._process.has_ended):
+                raise
+            cause = error if self._process is None else self._process.failure()
+            self._failure = EngineDeadError(str(cause))
+            self._output_processor.fail_all_requests(self._failure)
+            self._output_processor.begin_message()
+            raise self._failure from error
+
+
+def launch(config: EngineConfig) -> tuple[LaunchedEngine, SyncMPClient]:
+    """Starts an engine and waits until it is READY. Whatever this raises, nothing is left behind."""
+    process = LaunchedEngine(config)
+    client: SyncMPClient | None = None
+    try:
+        hang_seconds = seconds(config.lifecycle.engine_hang_timeout)
+        client = make_client(ClientConfig(process.config.socket_dir, hang_seconds=hang_seconds), multiprocess_mode=True, asyncio_mode=False)
+        process.start()
+        _wait_until_ready(process, client)
+    except BaseException:
+        _close(client, process)
+        raise
+    return process, client
+
+
+def _wait_until_ready(process: LaunchedEngine, client: SyncMPClient) -> None:
+    limit = seconds(process.config.lifecycle.startup_timeout) + STARTUP_GRACE_SECONDS
+    deadline = time.monotonic() + limit
+    while not client.is_ready:
+        if process.has_ended:
+            raise process.failure()
+        if time.monotonic() > deadline:
+            raise EngineDeadError(f"the engine is not ready after {limit:.0f} s: {client.status.explanation}")
+        time.sleep(POLL_SECONDS)
+
+
+def _make_core(config: EngineConfig) -> InprocCore:
+    # torch: only an engine in this process needs it.
+    from stoker_engine.executor.uniproc import UniprocExecutor
+    from stoker_engine.inproc_core import EngineCoreInproc
+
+    return EngineCoreInproc(config, UniprocExecutor(config))
+
+
+def _close(client: EngineCoreClient | None, process: LaunchedEngine | None) -> None:
+    try:
+        if client is not None:
+            client.shutdown()
+    finally:
+        if process is not None:
+            process.shutdown()
