@@ -114,6 +114,9 @@ class EngineSettings(Settings, frozen=True, kw_only=True):
     scheduling_policy: Annotated[
         Literal["fcfs", "priority"], Meta(description="Order of waiting requests: first come first served, or by priority, lower first.")
     ] = "fcfs"
+    watermark: Annotated[
+        float, Meta(ge=0, lt=1, description="Share of the KV cache blocks that stay free when a request is admitted while others run, for those to grow into.")
+    ] = 0.0
     async_scheduling: Annotated[
         bool, Meta(description="Schedule each step before the tokens of the step before are known, so that the device does not wait for the scheduler.")
     ] = False

@@ -3,19 +3,22 @@
 import logging
 import queue
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from stoker_engine.config import EngineConfig
+import msgspec
+
+from stoker_engine.config import EngineConfig, max_batches_in_flight
+from stoker_engine.core.batch_queue import BatchQueue
 from stoker_engine.core.block_hash import BlockHasher
 from stoker_engine.core.control import CoreControl
+from stoker_engine.core.grammar import NO_GRAMMARS, GrammarSource
 from stoker_engine.core.kv_cache_config import size_kv_cache
-from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
 from stoker_engine.core.scheduler import Scheduler
-from stoker_engine.core.scheduler_output import SchedulerOutput
-from stoker_engine.executor.base import Executor
+from stoker_engine.core.stepping import PlainStepping, Stepping
+from stoker_engine.executor.base import Executor, ModelDescription
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest, EnginePhase
 from stoker_engine.version import __version__
@@ -42,11 +45,11 @@ class StepResult:
 class EngineCore:
     """Used directly by an in-process client, and as the base of EngineCoreProc. One thread calls everything but `preprocess` and `abort_eagerly`."""
 
-    def __init__(self, config: EngineConfig, executor: Executor, reporter: PhaseReporter) -> None:
+    def __init__(self, config: EngineConfig, executor: Executor, reporter: PhaseReporter, grammars: GrammarSource = NO_GRAMMARS) -> None:
         self.executor = executor
         reporter.report_phase(EnginePhase.LOADING, 0.0)
         model = executor.load_model(lambda share: reporter.report_phase(EnginePhase.LOADING, share))
-        self.config = config
+        self.config = config = _suited_to(config, model)
         reporter.report_phase(EnginePhase.PROFILING, 0.0)
         kv_cache = size_kv_cache(config, model, executor.profile())
         reporter.report_phase(EnginePhase.WARMING_UP, 0.0)
@@ -61,7 +64,9 @@ class EngineCore:
         )
         self.num_steps = 0
         self._hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
+        self._grammars = grammars
         self._eager_aborts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self._stepping = _choose_stepping(config, self.scheduler, executor, self._take_eager_aborts)
         self.ready_response = EngineCoreReadyResponse(
             max_model_len=kv_cache.max_model_len,
             max_num_seqs=config.max_num_seqs,
@@ -76,8 +81,10 @@ class EngineCore:
         )
 
     def preprocess(self, request: EngineCoreRequest) -> Request:
-        """The scheduler's view of a request, its block hashes computed; safe on another thread."""
-        return Request.from_engine_core_request(request, self._hasher)
+        """The scheduler's view of a request, its block hashes computed and its grammar compiled; safe on another thread."""
+        preprocessed = Request.from_engine_core_request(request, self._hasher)
+        preprocessed.grammar = self._grammars.compile(request)
+        return preprocessed
 
     def add_request(self, request: Request) -> OutputsByClient:
         """Queues a request. A live request of the same id keeps running; the newcomer alone fails."""
@@ -100,29 +107,21 @@ class EngineCore:
         self._eager_aborts.put(request_ids)
 
     def has_work(self) -> bool:
-        """Whether there is a reason for a step."""
-        return self.scheduler.has_requests()
+        """Whether there is a reason for a step: something to schedule, or a result to take."""
+        return self._stepping.num_in_flight > 0 or self.scheduler.has_requests()
 
     def step(self) -> StepResult:
-        """Schedules, executes and updates once. An exception is fatal: it is logged with the step that caused it, and raised."""
+        """Goes on by one step: schedules, executes and updates, or one of these where several steps are under way. An exception is fatal: it is logged
+        with the step that caused it, and raised."""
         if not self.has_work():
             self._take_eager_aborts()
             self.control.fire_if_idle()
             return StepResult({}, executed=False)
-        scheduler_output = self.scheduler.schedule()
-        output = self._execute(scheduler_output)
-        self._take_eager_aborts()
-        outputs = self.scheduler.update_from_output(scheduler_output, output)
+        update = self._stepping.step()
+        if update.outputs is None:
+            return StepResult({}, update.executed)
         self.num_steps += 1
-        return StepResult(self._stamp(outputs), executed=scheduler_output.total_num_scheduled_tokens > 0)
-
-    def _execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        try:
-            output = self.executor.execute_model(scheduler_output).result()
-            return self.executor.sample_tokens(None).result() if output is None else output
-        except BaseException:
-            logger.error("a step failed: %s; %s", scheduler_output.num_scheduled_tokens, self.scheduler.make_stats())
-            raise
+        return StepResult(self._stamp(update.outputs), update.executed)
 
     def _take_eager_aborts(self) -> None:
         while True:
@@ -148,3 +147,18 @@ class EngineCore:
             output = EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason, failure_message=failure)
             outputs.setdefault(client_index, []).append(output)
         return self._stamp(outputs) if outputs else {}
+
+
+def _suited_to(config: EngineConfig, model: ModelDescription) -> EngineConfig:
+    """A model in which a token sees those after it computes whole prompts, each by itself."""
+    if model.is_causal:
+        return config
+    logger.info("the model is not causal: prompts are neither split over steps nor cached")
+    return msgspec.structs.replace(config, enable_chunked_prefill=False, enable_prefix_caching=False)
+
+
+def _choose_stepping(config: EngineConfig, scheduler: Scheduler, executor: Executor, take_aborts: Callable[[], None]) -> Stepping:
+    max_batches = max_batches_in_flight(config)
+    if max_batches > 1:
+        return BatchQueue(scheduler, executor, take_aborts, max_batches)
+    return PlainStepping(scheduler, executor, take_aborts)

@@ -34,6 +34,9 @@ class NoGrammars:
         return None
 
 
+NO_GRAMMARS = NoGrammars()
+
+
 @dataclass(slots=True, frozen=True)
 class GrammarOutput:
     """One step's bitmasks, by request id: never by a row's place in the batch, on which two parties could disagree."""

@@ -44,15 +44,16 @@ class KVCacheManager:
             found.append(block)
         return found
 
-    def admit(self, request: Request, computed_blocks: list[KVCacheBlock], num_new_tokens: int) -> list[int] | None:
+    def admit(self, request: Request, computed_blocks: list[KVCacheBlock], num_new_tokens: int, num_kept_free: int = 0) -> list[int] | None:
         """Gives a waiting request a block table: `computed_blocks`, then blocks for `num_new_tokens` more. Returns all its block ids.
 
-        None, and nothing changed, where the whole sequence as it is now would not fit: a prompt that is begun can be finished.
+        None, and nothing changed, where the whole sequence as it is now would not fit, `num_kept_free` blocks left over: a prompt that is begun can be
+        finished.
         """
         pool = self.block_pool
         num_computed_blocks = len(computed_blocks)
         num_idle_blocks = sum(block.ref_cnt == 0 for block in computed_blocks)  # on the free queue: using them takes them off it
-        if self._num_blocks_for(request.num_tokens) - num_computed_blocks + num_idle_blocks > pool.num_free_blocks:
+        if self._num_blocks_for(request.num_tokens) - num_computed_blocks + num_idle_blocks + num_kept_free > pool.num_free_blocks:
             return None
         pool.touch(computed_blocks)
         table = BlockTable(list(computed_blocks), num_computed_blocks)
@@ -66,7 +67,6 @@ class KVCacheManager:
         """Room for the next `num_new_tokens` of a running request: the ids of the blocks added. None, and nothing changed, where there is none."""
         table = self.block_tables[request.request_id]
         num_tokens = request.num_computed_tokens + num_new_tokens
-        num_full_blocks = num_tokens // self.block_size
         num_missing_blocks = self._num_blocks_for(num_tokens) - len(table.blocks)
         if num_missing_blocks > 0:
             if num_missing_blocks > self.block_pool.num_free_blocks:
@@ -76,9 +76,17 @@ class KVCacheManager:
             new_block_ids = [block.block_id for block in added]
         else:
             new_block_ids = []
+        # Of a token that a step under way has yet to sample nobody knows the hash.
+        num_full_blocks = (num_tokens if num_tokens < request.num_tokens else request.num_tokens) // self.block_size
         if num_full_blocks > table.num_cached_blocks:
             self._cache_full_blocks(request, table, num_full_blocks)
         return new_block_ids
+
+    def cache_known_blocks(self, request: Request) -> None:
+        """Blocks whose tokens became known after their slots were given: for a request that has no further step in which to cache them."""
+        table = self.block_tables.get(request.request_id)
+        if table is not None:
+            self._cache_full_blocks(request, table, min(request.num_computed_tokens, request.num_tokens) // self.block_size)
 
     def free(self, request: Request) -> None:
         """Takes the block table away; full blocks stay in the prefix cache until they are reused. A request without one has nothing to free."""
@@ -94,6 +102,13 @@ class KVCacheManager:
             self.block_pool.uncache(block)
         table.num_cached_blocks = min(table.num_cached_blocks, num_valid_blocks)
 
+    def forget(self, request: Request) -> None:
+        """Whatever made a step of this request fail may be in its blocks, also where it has given them back: they leave the prefix cache."""
+        for block_hash in request.sequence.block_hashes:
+            block = self.block_pool.get_cached(block_hash)
+            if block is not None:
+                self.block_pool.uncache(block)
+
     def reset_prefix_cache(self) -> bool:
         """Forgets every cached block; False, and nothing changed, while a block is in use."""
         return self.block_pool.reset_cache()
@@ -104,7 +119,7 @@ class KVCacheManager:
     def _cache_full_blocks(self, request: Request, table: BlockTable, num_full_blocks: int) -> None:
         """Cached when their slots are given, before the step that fills them: another request of that step may already share them."""
         sequence = request.sequence
-        if not sequence.is_hashed:
+        if not sequence.is_hashed or num_full_blocks <= table.num_cached_blocks:
             return
         if len(sequence.block_hashes) < num_full_blocks:
             sequence.hash_full_blocks()

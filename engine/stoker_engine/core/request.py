@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 
 from stoker_engine.core.block_hash import BlockHasher
+from stoker_engine.core.grammar import Grammar
 from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreEvent, EngineCoreEventType, EngineCoreRequest, PrefillStats
@@ -70,14 +71,19 @@ class TokenSequence:
 
 
 class Request:
-    """State of one request. `num_computed_tokens` of its `num_tokens` tokens have their KV in the cache, or will have after the step under way."""
+    """State of one request. `num_computed_tokens` of its tokens have their KV in the cache, or will have after the steps under way.
+
+    `num_tokens` are known; steps under way will sample `num_output_placeholders` more.
+    """
 
     __slots__ = (
         "client_index",
         "end_token_ids",
         "events",
+        "grammar",
         "max_num_tokens",
         "num_computed_tokens",
+        "num_output_placeholders",
         "num_preemptions",
         "num_tokens",
         "prefill_stats",
@@ -98,6 +104,8 @@ class Request:
         self.max_num_tokens = sys.maxsize if params.max_tokens is None else self.num_tokens + params.max_tokens
         self.end_token_ids = frozenset((*wire.eos_token_ids, *params.stop_token_ids))
         self.num_computed_tokens = 0
+        self.num_output_placeholders = 0
+        self.grammar: Grammar | None = None
         self.status = RequestStatus.WAITING
         self.stop_reason: int | str | None = None
         self.num_preemptions = 0
@@ -130,7 +138,7 @@ class Request:
         self.num_tokens += 1
 
     def preempt(self) -> None:
-        """Everything is to be computed again; the tokens sampled so far stay."""
+        """Everything is to be computed again; the tokens sampled so far stay, and those that steps under way sample will be added."""
         self.status = RequestStatus.PREEMPTED
         self.num_computed_tokens = 0
         self.num_preemptions += 1

@@ -1,8 +1,10 @@
 """Scheduler: who runs in the next step, how many tokens of each, and what the step's result means."""
 
+from collections import deque
 from collections.abc import Iterable
 
 from stoker_engine.config import EngineConfig
+from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.kv_cache_manager import KVCacheManager
 from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
@@ -17,9 +19,12 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreEventType, EngineCoreOutput
 from stoker_engine.stats import SchedulerStats
 
+_LIVE = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
+"""What a request of a step can be when the result comes, unless it has ended."""
+
 
 class Scheduler:
-    """One step is `schedule`, the model's forward, `update_from_output`; requests come and go in between. Belongs to one thread.
+    """One step is `schedule`, the model's forward, `update_from_output`; requests come and go in between, and so may further steps. Belongs to one thread.
 
     `num_blocks` counts the null block. Raises ConfigError where settings contradict each other.
     """
@@ -36,11 +41,14 @@ class Scheduler:
                 max_num_batched_tokens=config.max_num_batched_tokens,
                 enable_chunked_prefill=config.enable_chunked_prefill,
                 priority_scheduling=priority_scheduling,
+                async_scheduling=config.async_scheduling,
+                num_watermark_blocks=int(config.watermark * num_blocks),
             ),
             kv_cache_manager=kv_cache_manager,
             waiting=PriorityRequestQueue() if priority_scheduling else FCFSRequestQueue(),
         )
-        self._finished_request_ids: list[str] = []
+        self._in_flight: deque[StepPlan] = deque()
+        self._finished_request_ids: dict[str, None] = {}
         self._preempted_request_ids: list[str] = []
         self._rejections: list[tuple[int, EngineCoreOutput]] = []
 
@@ -71,51 +79,60 @@ class Scheduler:
             return
         request.max_num_tokens = min(request.max_num_tokens, self.state.limits.max_num_tokens)
         self.state.requests[request.request_id] = request
+        if request.grammar is not None:
+            self.state.constrained[request.request_id] = request
         self.state.waiting.append(request)
 
     def schedule(self) -> SchedulerOutput:
         """Decides the next step; its tokens count as computed from now on. Where anything was preempted, nothing is admitted."""
         state = self.state
-        plan = StepPlan(state.limits.max_num_batched_tokens)
-        plan.preempted_request_ids, self._preempted_request_ids = self._preempted_request_ids, []
+        plan = StepPlan(state.limits.max_num_batched_tokens, self._finished_request_ids, self._preempted_request_ids)
+        self._finished_request_ids, self._preempted_request_ids = {}, []
         if state.pause_state is not PauseState.PAUSED_ALL:
             schedule_running(state, plan)
             if not plan.preempted_request_ids:
                 schedule_waiting(state, plan)
-        finished_request_ids, self._finished_request_ids = self._finished_request_ids, []
-        scheduler_output = plan.build(finished_request_ids)
+        scheduler_output = plan.build()
+        if plan.num_scheduled_tokens:
+            self._in_flight.append(plan)
         state.counters.num_batched_tokens = scheduler_output.total_num_scheduled_tokens
         state.counters.num_steps += scheduler_output.total_num_scheduled_tokens > 0
         return scheduler_output
 
     def update_from_output(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> dict[int, list[EngineCoreOutput]]:
-        """Takes a step's result. Returns what to tell each client, by its index; requests that ended meanwhile are passed over."""
+        """Takes a step's result, in the order of the steps. Returns what to tell each client, by its index; requests that ended meanwhile are passed over."""
         outputs: dict[int, list[EngineCoreOutput]] = {}
         ended: list[Request] = []
-        requests = self.state.requests
-        for request_id in scheduler_output.num_scheduled_tokens:
-            request = requests.get(request_id)
-            if request is None or request.status is not RequestStatus.RUNNING:
+        plan = self._take_plan(scheduler_output)
+        running, preempted = RequestStatus.RUNNING, RequestStatus.PREEMPTED
+        for request in plan.sampling:
+            request.num_output_placeholders -= 1
+            if request.status is not running and request.status is not preempted:
                 continue
             engine_core_output = update_request(request, output)
-            if engine_core_output is None:
-                continue
             outputs.setdefault(request.client_index, []).append(engine_core_output)
             if engine_core_output.finish_reason is not None:
                 ended.append(request)
+        if output.failures:
+            self._take_failures(plan, output.failures, outputs, ended)
         for client_index, engine_core_output in self._take_rejections():
             outputs.setdefault(client_index, []).append(engine_core_output)
         self._let_go(ended)
-        self.state.counters.num_nan_logits += sum(reason == NOT_FINITE for reason in output.failures.values())
         return outputs
+
+    def awaits_tokens_of_constrained(self) -> bool:
+        """Whether a request with a grammar is in the last step and in one before it: what the grammar allows depends on a token that is yet to come."""
+        return any(request.num_output_placeholders > 1 for request in self._constrained_in_last_step())
+
+    def make_grammar_output(self) -> GrammarOutput | None:
+        """What the grammars of the requests in the last step allow."""
+        bitmasks = {request.request_id: grammar.bitmask() for request in self._constrained_in_last_step() if (grammar := request.grammar) is not None}
+        return GrammarOutput(bitmasks) if bitmasks else None
 
     def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[tuple[str, int]]:
         """Ends live requests with `status`, with no output of theirs. Returns (request id, client index) of those that lived; idempotent."""
         found = (self.state.requests.get(request_id) for request_id in dict.fromkeys(request_ids))
         ended = [request for request in found if request is not None]
-        queued = [request for request in ended if request.status is not RequestStatus.RUNNING]
-        if queued:
-            self.state.waiting.remove(queued)
         for request in ended:
             request.status = status
         self._let_go(ended)
@@ -174,19 +191,52 @@ class Scheduler:
             return f"the prompt has {num_prompt_tokens} tokens, the KV cache holds {limits.max_num_tokens}"
         return None
 
+    def _take_plan(self, scheduler_output: SchedulerOutput) -> StepPlan:
+        """The oldest step under way. A step of zero tokens is not among them: nothing comes of it."""
+        if not scheduler_output.num_scheduled_tokens:
+            return StepPlan(0, {}, [])
+        plan = self._in_flight.popleft()
+        if plan.num_scheduled_tokens is not scheduler_output.num_scheduled_tokens:
+            raise RuntimeError("results must be taken in the order of their steps")
+        return plan
+
+    def _take_failures(self, plan: StepPlan, failures: dict[str, str], outputs: dict[int, list[EngineCoreOutput]], ended: list[Request]) -> None:
+        """Of the step's requests; those that sample have been told. Where a request ended before, its blocks are no better for it."""
+        for request in plan.prefilling:
+            if request.request_id in failures and request.status in _LIVE:
+                outputs.setdefault(request.client_index, []).append(fail_request(request, failures[request.request_id]))
+                ended.append(request)
+        for request in (*plan.sampling, *plan.prefilling):
+            if request.request_id in failures:
+                self.state.kv_cache_manager.forget(request)
+        self.state.counters.num_nan_logits += sum(failures.get(request.request_id) == NOT_FINITE for request in ended)
+
+    def _constrained_in_last_step(self) -> list[Request]:
+        constrained = self.state.constrained
+        if not constrained:
+            return []
+        return [request for request in self._in_flight[-1].sampling if constrained.get(request.request_id) is request]
+
     def _let_go(self, ended: list[Request]) -> None:
-        """Ended requests leave every table; the worker is told in the next step."""
+        """Ended requests leave every table; the worker is told in the next step.
+
+        Steps under way may still use their blocks. The worker computes one step after the other, so whoever gets them next writes to them only later.
+        """
         if not ended:
             return
-        manager = self.state.kv_cache_manager
-        self.state.running = [request for request in self.state.running if request.status is RequestStatus.RUNNING]
+        state, manager = self.state, self.state.kv_cache_manager
+        state.running = [request for request in state.running if request.status is RequestStatus.RUNNING]
+        queued = [request for request in ended if request.request_id not in manager.block_tables]
+        if queued:
+            state.waiting.remove(queued)
         for request in ended:
-            if request.status is RequestStatus.FINISHED_ERROR and request.request_id in manager.block_tables:
-                manager.uncache(request, 0)  # whatever made it fail may be in its blocks
+            if state.limits.async_scheduling and request.status is not RequestStatus.FINISHED_ERROR:
+                manager.cache_known_blocks(request)
             manager.free(request)
             self.state.counters.num_aborted += request.status is RequestStatus.FINISHED_ABORTED
-            del self.state.requests[request.request_id]
-            self._finished_request_ids.append(request.request_id)
+            del state.requests[request.request_id]
+            state.constrained.pop(request.request_id, None)
+            self._finished_request_ids[request.request_id] = None
 
     def _take_rejections(self) -> list[tuple[int, EngineCoreOutput]]:
         rejections, self._rejections = self._rejections, []

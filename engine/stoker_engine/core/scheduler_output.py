@@ -10,14 +10,15 @@ class NewRequestData:
     """A request the worker does not know: scheduled for the first time, or again after a preemption.
 
     `token_ids` are all its tokens so far: the prompt, and the output from before a preemption. `block_ids` is its whole block table.
+    What users wrote stays out of its repr, which is logged when a step fails.
     """
 
     request_id: str
-    token_ids: list[int]
+    token_ids: list[int] = field(repr=False)
     num_prompt_tokens: int
     sampling_params: SamplingParams
     eos_token_ids: list[int]
-    bad_words_token_ids: list[list[int]]
+    bad_words_token_ids: list[list[int]] = field(repr=False)
     block_ids: list[int]
     num_computed_tokens: int
 

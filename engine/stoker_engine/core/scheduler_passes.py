@@ -1,6 +1,7 @@
 """The two passes of a step: running requests first, then waiting ones.
 
-There are no phases: a request wants the tokens it has and has not computed, be they a prompt, a recomputed prefix or the one sampled last.
+There are no phases: a request wants the tokens it has and has not computed, be they a prompt, a recomputed prefix or the one sampled last. With
+asynchronous scheduling it also wants the one that a step under way is sampling: the worker will have it by then.
 """
 
 from stoker_engine.core.request import Request, RequestStatus
@@ -13,13 +14,22 @@ def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
     """Goes on with each running request, in the order of admission; preempts where the KV cache has no room."""
     running = RequestStatus.RUNNING
     allocate_slots = state.kv_cache_manager.allocate_slots
+    async_scheduling = state.limits.async_scheduling
     # Over a snapshot: a victim may stand anywhere in the list, and nobody may be passed over because it moved.
     for request in tuple(state.running):
         if plan.token_budget <= 0:
             break
         if request.status is not running:
             continue
-        num_new_tokens = min(request.num_tokens - request.num_computed_tokens, plan.token_budget)
+        num_tokens = request.num_tokens
+        num_placeholders = request.num_output_placeholders
+        if num_placeholders:
+            num_tokens += num_placeholders
+            if not async_scheduling or num_tokens >= request.max_num_tokens:
+                continue  # its next token is yet to come, or is its last
+        num_new_tokens = num_tokens - request.num_computed_tokens
+        if num_new_tokens > plan.token_budget:
+            num_new_tokens = plan.token_budget
         new_block_ids = allocate_slots(request, num_new_tokens)
         if new_block_ids is None:
             new_block_ids = _allocate_by_preempting(state, plan, request, num_new_tokens)
@@ -32,8 +42,8 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
     limits = state.limits
     while plan.token_budget > 0 and len(state.running) < limits.max_num_seqs:
         request = _next_waiting(state)
-        if request is None:
-            return
+        if request is None or request.num_output_placeholders or request.request_id in plan.finished_request_ids:
+            return  # the head waits for tokens of its own that steps under way sample, or for the worker to hear that its id is free again
         computed_blocks = state.kv_cache_manager.get_computed_blocks(request)
         num_cached_tokens = len(computed_blocks) * state.kv_cache_manager.block_size
         num_new_tokens = request.num_tokens - num_cached_tokens
@@ -41,7 +51,8 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
             if not limits.enable_chunked_prefill:
                 return
             num_new_tokens = plan.token_budget
-        block_ids = state.kv_cache_manager.admit(request, computed_blocks, num_new_tokens)
+        num_kept_free = limits.num_watermark_blocks if state.running else 0
+        block_ids = state.kv_cache_manager.admit(request, computed_blocks, num_new_tokens, num_kept_free)
         if block_ids is None:
             return
         _take(state, request)
@@ -107,10 +118,15 @@ def _choose_victim(state: SchedulerState) -> Request:
 
 
 def _preempt(state: SchedulerState, plan: StepPlan, victim: Request) -> None:
-    """Takes a running request's blocks; it waits to compute its tokens again."""
+    """Takes a running request's blocks; it waits to compute its tokens again.
+
+    Steps under way may still use the blocks. The worker computes one step after the other, so whoever gets them now writes to them only later.
+    """
     if plan.withdraw(victim):
         # Blocks that this step was to fill are cached already, and now nobody fills them.
         state.kv_cache_manager.uncache(victim, victim.num_computed_tokens)
+    if state.limits.async_scheduling:
+        state.kv_cache_manager.cache_known_blocks(victim)
     state.kv_cache_manager.free(victim)
     state.running.remove(victim)
     victim.preempt()

@@ -18,7 +18,11 @@ class PauseState(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class SchedulerLimits:
-    """`max_num_tokens` bounds prompt plus output of one request: the model's context, or the whole KV cache where that is smaller."""
+    """`max_num_tokens` bounds prompt plus output of one request: the model's context, or the whole KV cache where that is smaller.
+
+    `num_watermark_blocks` stay free when a request is admitted beside running ones. With async_scheduling a request may be scheduled for a token that
+    a step under way has yet to sample.
+    """
 
     max_model_len: int
     max_num_tokens: int
@@ -26,6 +30,8 @@ class SchedulerLimits:
     max_num_batched_tokens: int
     enable_chunked_prefill: bool
     priority_scheduling: bool
+    async_scheduling: bool
+    num_watermark_blocks: int
 
 
 @dataclass(slots=True)
@@ -43,12 +49,13 @@ class SchedulerCounters:
 
 @dataclass(slots=True)
 class SchedulerState:
-    """A live request is in `requests`, and in exactly one of `waiting` and `running` (in the order of admission)."""
+    """A live request is in `requests`, and in exactly one of `waiting` and `running` (in the order of admission). `constrained` are those with a grammar."""
 
     limits: SchedulerLimits
     kv_cache_manager: KVCacheManager
     waiting: RequestQueue
     running: list[Request] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
+    constrained: dict[str, Request] = field(default_factory=dict)
     counters: SchedulerCounters = field(default_factory=SchedulerCounters)
     pause_state: PauseState = PauseState.UNPAUSED

@@ -6,18 +6,19 @@ from stoker_engine.core.stop_check import check_stop
 from stoker_engine.protocol import EngineCoreOutput, LogprobsLists
 
 
-def update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOutput | None:
-    """None where the request is in the middle of its prefill. At its end, `request.status` says which."""
+def update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOutput:
+    """For a request that the step sampled a token of. At its end, `request.status` says which."""
     request_id = request.request_id
-    if request_id in output.failures:
-        return fail_request(request, output.failures[request_id])
     token_ids = output.sampled_token_ids.get(request_id)
     if not token_ids:
-        if request.num_computed_tokens < request.num_tokens:
-            return None
-        return fail_request(request, "the worker returned no token")
+        return fail_request(request, output.failures.get(request_id, "the worker returned no token"))
     is_first = request.num_tokens == request.sequence.num_prompt_tokens
     token_ids, ended = _append(request, token_ids)
+    if request.grammar is not None:
+        if not request.grammar.accept(token_ids):
+            return fail_request(request, f"the grammar does not allow the tokens {token_ids}")
+        if ended is None and request.grammar.is_terminated():
+            ended = RequestStatus.FINISHED_STOPPED
     engine_core_output = EngineCoreOutput(request_id, token_ids)
     if ended is not None:
         request.status = ended
