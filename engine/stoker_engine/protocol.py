@@ -42,6 +42,9 @@ MAX_REQUEST_ID_LENGTH = 1024
 MAX_ARRAY_FRAMES = 64
 """Of one input message."""
 
+MAX_OTHER_BYTES = 4 << 20
+"""Of a request beside its prompt and `allowed_token_ids`. Most of it is for the token ids of bad words."""
+
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 RequestId = Annotated[str, msgspec.Meta(max_length=MAX_REQUEST_ID_LENGTH)]
 
@@ -274,8 +277,14 @@ class ClientHeartbeat(msgspec.Struct, tag="client_heartbeat", array_like=True):
 EngineHandshakeMessage = Hello | PhaseReport | EngineCoreReadyResponse | Heartbeat
 ClientHandshakeMessage = EngineHandshakeMetadata | ClientHeartbeat
 
+
+def max_body_bytes(ready: EngineCoreReadyResponse) -> int:
+    """The largest input message that this engine takes: as many token ids as a prompt and `allowed_token_ids` may have, 5 bytes each, and the rest."""
+    return 5 * (ready.max_model_len + ready.vocab_size) + MAX_OTHER_BYTES
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode_request = safe_decoder(EngineCoreRequest)
-decode_request_ids = safe_decoder(list[str])
-decode_engine_handshake: Callable[[bytes], EngineHandshakeMessage] = safe_decoder(cast(type[EngineHandshakeMessage], EngineHandshakeMessage))
-decode_client_handshake: Callable[[bytes], ClientHandshakeMessage] = safe_decoder(cast(type[ClientHandshakeMessage], ClientHandshakeMessage))
+decode_request_ids = safe_decoder(list[RequestId])
+decode_engine_handshake: Callable[[bytes | memoryview], EngineHandshakeMessage] = safe_decoder(cast(type[EngineHandshakeMessage], EngineHandshakeMessage))
+decode_client_handshake: Callable[[bytes | memoryview], ClientHandshakeMessage] = safe_decoder(cast(type[ClientHandshakeMessage], ClientHandshakeMessage))

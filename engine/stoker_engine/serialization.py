@@ -37,11 +37,11 @@ _encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_ArrayHeader).decode
 
 
-def safe_decoder(message_type: type[T], **hooks: Any) -> Callable[[bytes], T]:
+def safe_decoder(message_type: type[T], **hooks: Any) -> Callable[[bytes | memoryview], T]:
     """A msgpack decoder that raises msgspec.MsgspecError for whatever is wrong with its input, too deep a nesting included."""
-    decode: Callable[[bytes], T] = msgspec.msgpack.Decoder(message_type, **hooks).decode
+    decode: Callable[[bytes | memoryview], T] = msgspec.msgpack.Decoder(message_type, **hooks).decode
 
-    def decode_safely(body: bytes) -> T:
+    def decode_safely(body: bytes | memoryview) -> T:
         try:
             return decode(body)
         except RecursionError as error:

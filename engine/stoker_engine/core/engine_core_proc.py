@@ -7,17 +7,8 @@ import time
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.engine_core import EngineCore, OutputsByClient
 from stoker_engine.core.engine_link import EngineLink
-from stoker_engine.core.input_thread import (
-    AbortRequests,
-    AddRequest,
-    CallUtility,
-    ClientConnected,
-    ClientInput,
-    ClientLost,
-    EngineInput,
-    RejectRequest,
-    Wakeup,
-)
+from stoker_engine.core.input_decoder import AbortRequests, AddRequest, CallUtility, ClientInput, RejectRequest
+from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, Wakeup
 from stoker_engine.core.shutdown import Shutdown, ShutdownState
 from stoker_engine.core.utility import UtilityCalls
 from stoker_engine.executor.base import Executor

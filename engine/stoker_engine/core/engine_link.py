@@ -21,7 +21,7 @@ class EngineLink:
         self.identity = engine_identity(config.engine_index, new_incarnation())
         self.pulse = EnginePulse()
         self.inputs: queue.SimpleQueue[EngineInput] = queue.SimpleQueue()
-        self.output = OutputThread(self.addresses.output, self.identity)
+        self.output = OutputThread(self.addresses.output, self.identity, self._give_up)
         self.handshake = HandshakeLink(
             self.addresses.handshake, self.identity, self.pulse, self, max_silence_seconds=seconds(config.lifecycle.engine_hang_timeout)
         )
@@ -33,17 +33,17 @@ class EngineLink:
     def start_io(self, core: EngineCore) -> None:
         self.output.start()
         with self._lock:
-            self._input = InputThread(self.addresses.input, self.identity, core.preprocess, self.inputs.put, core.abort_eagerly)
+            self._input = InputThread(self.addresses.input, self.identity, core, self.inputs.put)
             self._input.start()
             self._input.set_client(self._client)
 
     def client_connected(self, client_incarnation: bytes) -> None:
-        self.inputs.put(ClientConnected(client_incarnation))
-        self._set_client(client_incarnation)
+        with self._lock:
+            self._set_client(client_incarnation)
 
     def client_lost(self) -> None:
-        self.inputs.put(ClientLost())
-        self._set_client(None)
+        with self._lock:
+            self._set_client(None)
 
     def close(self) -> None:
         """Flushes the outputs and ends the threads, each wait bounded."""
@@ -52,9 +52,18 @@ class EngineLink:
             self.output.close()
         self.handshake.close()
 
-    def _set_client(self, client_incarnation: bytes | None) -> None:
+    def _give_up(self, client: bytes, reason: str) -> None:
+        """From the output thread: this client's outputs are lost. Its requests end, and the link begins anew, so that it learns of that."""
         with self._lock:
-            self._client = client_incarnation
-            self.output.set_client(client_incarnation)
-            if self._input is not None:
-                self._input.set_client(client_incarnation)
+            if client != self._client:
+                return
+            self._set_client(None)
+        self.handshake.greet_anew(reason)
+
+    def _set_client(self, client_incarnation: bytes | None) -> None:
+        """The loop is told in the order in which the threads are."""
+        self.inputs.put(ClientLost() if client_incarnation is None else ClientConnected(client_incarnation))
+        self._client = client_incarnation
+        self.output.set_client(client_incarnation)
+        if self._input is not None:
+            self._input.set_client(client_incarnation)

@@ -84,6 +84,13 @@ class HandshakeLink:
         """An api has said INIT, and is there."""
         return self._client is not None
 
+    def greet_anew(self, reason: str) -> None:
+        """From another thread: this client's requests are over. It learns of it by a HELLO, and its INIT begins anew."""
+        logger.info("greeting the api anew: %s", reason)
+        self._client = None
+        self._greet()
+        self._wake()
+
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         if phase is not self._phase.phase:
             self._phase_since = time.monotonic()

@@ -7,48 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import zmq
 
-from stoker_engine.core.request import Request
-from stoker_engine.protocol import (
-    EngineCoreRequest,
-    EngineCoreRequestType,
-    UtilityRequest,
-    decode_request,
-    decode_request_ids,
-)
-from stoker_engine.serialization import MessageDecoder
+from stoker_engine.core.input_decoder import AbortRequests, ClientInput, InputDecoder, RejectRequest, RequestIntake
+from stoker_engine.drop_log import DropLog
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(slots=True, frozen=True)
-class AddRequest:
-    client: bytes
-    request: Request
-
-
-@dataclass(slots=True, frozen=True)
-class RejectRequest:
-    """A request that could not be built: it fails alone."""
-
-    client: bytes
-    request_id: str
-    client_index: int
-    message: str
-
-
-@dataclass(slots=True, frozen=True)
-class AbortRequests:
-    client: bytes
-    request_ids: list[str]
-
-
-@dataclass(slots=True, frozen=True)
-class CallUtility:
-    client: bytes
-    call: UtilityRequest
+MESSAGES_PER_POLL = 256
+"""Taken before the thread looks whether it is to serve another client."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,31 +35,21 @@ class Wakeup:
     """Look at the shutdown state."""
 
 
-ClientInput = AddRequest | RejectRequest | AbortRequests | CallUtility
-"""What a client sent, with the client's incarnation: the loop drops what comes from another than the present one."""
-
 EngineInput = ClientInput | ClientConnected | ClientLost | Wakeup
 
 
 class InputThread:
     """Owns the input DEALER, which lives as long as one client: a new client gets a new socket, so nothing of the old one can arrive."""
 
-    def __init__(
-        self,
-        address: str,
-        identity: bytes,
-        preprocess: Callable[[EngineCoreRequest], Request],
-        put: Callable[[EngineInput], None],
-        abort_eagerly: Callable[[list[str]], None],
-    ) -> None:
+    def __init__(self, address: str, identity: bytes, core: RequestIntake, put: Callable[[EngineInput], None]) -> None:
         self._address = address
         self._identity = identity
-        self._preprocess = preprocess
+        self._decoder = InputDecoder(core)
         self._put = put
-        self._abort_eagerly = abort_eagerly
+        self._abort_eagerly = core.abort_eagerly
+        self._drops = DropLog(logger)
         self._wanted: tuple[int, bytes | None] = (0, None)
         self._closing = False
-        self._decode_call = MessageDecoder(UtilityRequest).decode
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="input", daemon=True)
 
@@ -137,7 +94,15 @@ class InputThread:
             if self._wake_receiver.fileno() in events:
                 self._wake_receiver.recv(4096)
             if dealer is not None and dealer in events:
-                self._on_frames(dealer.recv_multipart(), wanted[1])
+                self._receive(dealer, wanted[1])
+
+    def _receive(self, dealer: zmq.Socket[bytes], client: bytes | None) -> None:
+        for _ in range(MESSAGES_PER_POLL):
+            try:
+                frames = dealer.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._on_frames(frames, client)
 
     def _open(self, context: zmq.Context[Any], client: bytes) -> zmq.Socket[bytes]:
         dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
@@ -150,30 +115,17 @@ class InputThread:
 
     def _on_frames(self, frames: list[bytes], client: bytes | None) -> None:
         """One message. Whatever is in it, the thread goes on."""
-        if len(frames) != 3 or client is None or frames[0] != client:
-            logger.warning("dropped an input message of %d frames: not from the present client", len(frames))
+        if frames[0] != client:
+            self._drops.dropped(f"an input message of {len(frames)} frames", "not from the present client")
             return
         try:
-            request_type = EngineCoreRequestType(frames[1])
-            self._on_message(client, request_type, frames[2])
-        except (ValueError, msgspec.MsgspecError) as error:
-            logger.warning("dropped an undecodable input message: %s", error)
-
-    def _on_message(self, client: bytes, request_type: EngineCoreRequestType, body: bytes) -> None:
-        match request_type:
-            case EngineCoreRequestType.ADD:
-                self._put(self._build(client, decode_request(body)))
-            case EngineCoreRequestType.ABORT:
-                # In both queues: the eager one ends the request in the running step, the ordered one catches an ADD still queued before it.
-                request_ids = decode_request_ids(body)
-                self._abort_eagerly(request_ids)
-                self._put(AbortRequests(client, request_ids))
-            case EngineCoreRequestType.UTILITY:
-                self._put(CallUtility(client, self._decode_call([body])))
-
-    def _build(self, client: bytes, request: EngineCoreRequest) -> ClientInput:
-        try:
-            return AddRequest(client, self._preprocess(request))
-        except (ValueError, TypeError, OverflowError) as error:
-            logger.warning("request %s could not be built: %s", request.request_id, error)
-            return RejectRequest(client, request.request_id, request.client_index, str(error))
+            message = self._decoder.decode(frames)
+        except ValueError as error:
+            self._drops.dropped("an undecodable input message", error)
+            return
+        if isinstance(message, RejectRequest):
+            self._drops.dropped(f"request {message.request_id}", message.message)
+        elif isinstance(message, AbortRequests):
+            # In both queues: the eager one ends the request in the running step, the ordered one catches an ADD still queued before it.
+            self._abort_eagerly(message.request_ids)
+        self._put(message)

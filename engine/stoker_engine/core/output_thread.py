@@ -1,38 +1,46 @@
-"""The output thread: EngineCoreOutputs → the api. It never blocks in a send: what a gone client will not take is dropped."""
+"""The output thread: EngineCoreOutputs → the api. It never blocks in a send, and gives up an api that does not take what it is sent."""
 
 import logging
 import queue
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
 
 import zmq
 
-from stoker_engine.protocol import ENGINE_CORE_DEAD, EngineCoreOutputs, encode
+from stoker_engine.core.output_socket import OutputSocket
+from stoker_engine.protocol import ENGINE_CORE_DEAD, EngineCoreOutputs
 
 logger = logging.getLogger(__name__)
 
-SEND_POLL_MS = 100
 FLUSH_SECONDS = 4.0
 """How long a closing engine waits for its last outputs to leave."""
+CONNECT_SECONDS = 4.0
+"""How long a message waits for a connection, which takes milliseconds with an api that lives."""
 
 
 class OutputThread:
-    """Owns the output PUSH, one per client. `send`, `set_client` and `close` may be called from any thread."""
+    """Owns the output PUSH, one per client. `send`, `set_client` and `close` may be called from any thread.
 
-    def __init__(self, address: str, identity: bytes) -> None:
+    `give_up(client, reason)` is called in this thread when a client lets too much pile up, or cannot be reached: outputs are lost from then on.
+    """
+
+    def __init__(self, address: str, identity: bytes, give_up: Callable[[bytes, str], None]) -> None:
         self._address = address
         self._identity = identity
-        self._queue: queue.SimpleQueue[tuple[bytes, EngineCoreOutputs | bytes] | None] = queue.SimpleQueue()
+        self._give_up = give_up
+        self._queue: queue.SimpleQueue[tuple[bytes | None, EngineCoreOutputs | bytes | None] | None] = queue.SimpleQueue()
         self._client: bytes | None = None
+        self._socket: OutputSocket | None = None
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def set_client(self, client_incarnation: bytes | None) -> None:
-        """The client there is now; what is queued for another one is dropped."""
+        """The client there is now; what is queued or on its way to another one is dropped."""
         self._client = client_incarnation
+        self._queue.put((client_incarnation, None))
 
     def send(self, client_incarnation: bytes, outputs: EngineCoreOutputs) -> None:
         self._queue.put((client_incarnation, outputs))
@@ -48,34 +56,35 @@ class OutputThread:
 
     def _run(self) -> None:
         with zmq.Context() as context:
-            connected: bytes | None = None
-            push: zmq.Socket[bytes] | None = None
             while (item := self._queue.get()) is not None:
+                if self._socket is not None and self._socket.client != self._client:
+                    self._abandon(self._socket)
                 client, outputs = item
-                if client != self._client:
-                    continue
-                if push is None or client != connected:
-                    if push is not None:
-                        push.close(0)
-                    connected, push = client, self._open(context)
-                self._send(push, client, outputs if isinstance(outputs, bytes) else encode(outputs))
-            if push is not None:
-                push.close(int(FLUSH_SECONDS * 1000))
+                if outputs is not None and client is not None and client == self._client:
+                    self._send(context, client, outputs)
+            if self._socket is not None:
+                self._socket.close(FLUSH_SECONDS)
 
-    def _open(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
-        push: zmq.Socket[bytes] = context.socket(zmq.PUSH)
-        push.setsockopt(zmq.SNDHWM, 0)
-        push.setsockopt(zmq.IMMEDIATE, 1)
-        push.setsockopt(zmq.RECONNECT_IVL, 20)
-        push.connect(self._address)
-        return push
-
-    def _send(self, push: zmq.Socket[bytes], client: bytes, body: bytes) -> None:
-        deadline = time.monotonic() + FLUSH_SECONDS
-        while client == self._client and time.monotonic() < deadline:
-            try:
-                push.send_multipart([client, self._identity, body], zmq.NOBLOCK)
+    def _send(self, context: zmq.Context[zmq.Socket[bytes]], client: bytes, outputs: EngineCoreOutputs | bytes) -> None:
+        if self._socket is None:
+            self._socket = OutputSocket(context, self._address, client, self._identity)
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while not self._socket.send(outputs):
+            if client != self._client:
                 return
-            except zmq.Again:
-                push.poll(SEND_POLL_MS, zmq.POLLOUT)
-        logger.warning("dropped %d bytes of output: the api is gone", len(body))
+            if time.monotonic() > deadline:
+                self._lose(self._socket, "its output socket cannot be reached")
+                return
+            self._socket.wait_for_connection()
+        too_much = self._socket.too_much(self._queue.qsize())
+        if too_much is not None:
+            self._lose(self._socket, too_much)
+
+    def _lose(self, push: OutputSocket, reason: str) -> None:
+        logger.warning("giving up the api: %s", reason)
+        self._abandon(push)
+        self._give_up(push.client, reason)
+
+    def _abandon(self, push: OutputSocket) -> None:
+        push.abandon()
+        self._socket = None
