@@ -15,6 +15,7 @@ from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
 from stoker_engine.frontend.clients.factory import make_client
 from stoker_engine.frontend.clients.inproc import InprocCore
 from stoker_engine.frontend.clients.sync_mp import SyncMPClient
+from stoker_engine.frontend.engine_control import EngineControl
 from stoker_engine.frontend.input_processor import InputProcessor, RequestOptions
 from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_engine.frontend.parallel_sampling import ParentRequest
@@ -151,6 +152,11 @@ class LLMEngine:
             self._withdraw(added)
             raise
         return [finished[str(index)] for index in range(len(prompts))]
+
+    @property
+    def control(self) -> EngineControl[None, bool]:
+        """Pause, sleep, wake, reset and profile the engine."""
+        return EngineControl(self.call_utility)  # kept, it would be a cycle that keeps the memory of a dropped engine
 
     def call_utility(self, method: str, *args: Any) -> Any:
         """Calls a method of the engine core. Raises EngineGenerateError with the engine's words if it fails."""

@@ -10,14 +10,18 @@ from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.engine_control import EngineControl
 from stoker_engine.frontend.engine_status import EngineStatus
-from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, Prompt, RequestOptions, processing_work
+from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, RequestOptions, processing_work
 from stoker_engine.frontend.output_collector import RequestOutputCollector
+from stoker_engine.frontend.output_handler import OutputHandler
 from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_engine.frontend.parallel_sampling import ParentRequest
+from stoker_engine.frontend.ready_request import unpack_request
+from stoker_engine.frontend.renderer import Prompt, Renderer, prompt_text
+from stoker_engine.frontend.stat_loggers import StatLoggerManager
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.protocol import EngineCoreReadyResponse, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
-from stoker_engine.stats import IterationStats, SchedulerStats, StatLogger
+from stoker_engine.stats import StatLogger
 from stoker_engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -29,12 +33,14 @@ class AsyncLLM:
     def __init__(self, config: ClientConfig, tokenizer: Tokenizer, stat_loggers: Sequence[StatLogger]) -> None:
         self._config = config
         self._tokenizer = tokenizer
-        self._stat_loggers = stat_loggers
+        self._stat_loggers = StatLoggerManager(stat_loggers)
+        self.renderer = Renderer(tokenizer)
         self._output_processor = OutputProcessor(tokenizer)
         self._input_processor: tuple[EngineCoreReadyResponse, InputProcessor] | None = None
         self._client: AsyncMPClient | None = None
         self._handler: asyncio.Task[None] | None = None
         self._live: set[str] = set()
+        self._aborting: set[asyncio.Future[None]] = set()
         self._num_aborted_all = 0
         self._failure: asyncio.Future[BaseException] | None = None
         self.control: EngineControl[Awaitable[None], Awaitable[bool]] = EngineControl(self.call_utility)
@@ -43,7 +49,7 @@ class AsyncLLM:
         """Binds the sockets and returns at once. Raises SocketDirectoryError where it cannot."""
         self._failure = asyncio.get_running_loop().create_future()
         self._client = AsyncMPClient(self._config)
-        self._handler = asyncio.create_task(self._handle_outputs(self._client))
+        self._handler = asyncio.create_task(OutputHandler(self._client, self._output_processor, self._stat_loggers).run())
         for task in (self._handler, *self._client.tasks):
             task.add_done_callback(self._task_ended)
 
@@ -73,33 +79,43 @@ class AsyncLLM:
         """Requests whose last output has not been taken yet."""
         return len(self._live)
 
-    async def generate(self, prompt: Prompt, sampling_params: SamplingParams, options: RequestOptions) -> AsyncGenerator[RequestOutput, None]:
-        """Outputs of one request, by its `output_kind`; closing the generator aborts it.
+    async def check_health(self) -> None:
+        """Raises EngineDeadError where the engine, or this client, is gone, EngineNotReadyError where it does not serve for another reason. Asks nobody:
+        heartbeats have said it already."""
+        if self._failure is not None and self._failure.done():
+            raise EngineDeadError(f"the api failed: {self._failure.result()}")
+        status = self.status
+        if status.phase is not None and not status.is_connected:
+            raise EngineDeadError(status.explanation)
+        self._ready_client()
+
+    async def generate(
+        self, prompt: Prompt | EngineCoreRequest, sampling_params: SamplingParams, options: RequestOptions
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Outputs of one request, by its `output_kind`; closing the generator aborts it. A ready EngineCoreRequest brings its own parameters and id.
 
         Before the first output: ParameterError or ContextLengthError for what is wrong with the request, EngineNotReadyError where no engine
         serves. Later: EngineGenerateError where this request failed, EngineDeadError where its engine went away.
         """
         client = self._ready_client()
+        if isinstance(prompt, EngineCoreRequest):
+            prompt, sampling_params, options = unpack_request(prompt, options.request_id)
         num_aborted_all = self._num_aborted_all
         request = await self._process(prompt, sampling_params, options)
         if num_aborted_all != self._num_aborted_all:
             raise EngineNotReadyError("every request was aborted")
-        parent = ParentRequest(request) if request.sampling_params.n > 1 else None
         request_id = request.request_id
         collector = RequestOutputCollector(sampling_params.output_kind)
-        text = _text_of(prompt)
         self._live.add(request_id)
         try:
-            for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
-                self._output_processor.add_request(child, text, parent, index, collector)
-                await client.add_request(child)
+            await self._add_request(client, request, prompt_text(prompt), collector)
             finished = False
             while not finished:
                 output = await collector.get()
                 finished = output.finished
                 yield output
         finally:
-            # Nothing is left to abort where the request has ended by itself.
+            # Wherever it was cancelled: what is registered is forgotten, and what may have been sent is aborted. A request that has ended is neither.
             self._live.discard(request_id)
             await self._abort(client, [request_id])
 
@@ -117,17 +133,24 @@ class AsyncLLM:
         self._handler.cancel()
         await asyncio.gather(self._handler, return_exceptions=True)
         self._output_processor.fail_all_requests(EngineDeadError("the api is shut down"))
+        await asyncio.gather(*self._aborting, return_exceptions=True)
         await client.shutdown()
 
+    async def _add_request(self, client: AsyncMPClient, request: EngineCoreRequest, text: str | None, collector: RequestOutputCollector) -> None:
+        parent = ParentRequest(request) if request.sampling_params.n > 1 else None
+        for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
+            self._output_processor.add_request(child, text, parent, index, collector)
+            await client.add_request(child)
+
     async def _abort(self, client: AsyncMPClient, request_ids: list[str]) -> None:
+        """Cancelled, it goes on: the engine would run for nobody."""
         aborted = self._output_processor.abort_requests(request_ids)
         if aborted:
-            await client.abort_requests(aborted)
-            self._record(None, self._output_processor.take_iteration_stats())
-
-    def _record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
-        for stat_logger in self._stat_loggers:
-            stat_logger.record(scheduler_stats, iteration_stats)
+            self._stat_loggers.record(None, self._output_processor.take_iteration_stats())
+            sending = asyncio.ensure_future(client.abort_requests(aborted))
+            self._aborting.add(sending)
+            sending.add_done_callback(self._aborting.discard)
+            await asyncio.shield(sending)
 
     def _ready_client(self) -> AsyncMPClient:
         if self._client is None or not self.is_ready:
@@ -146,25 +169,8 @@ class AsyncLLM:
         if ready is None:
             raise EngineNotReadyError(self.status.explanation)
         if self._input_processor is None or self._input_processor[0] is not ready:
-            processor = InputProcessor(
-                self._tokenizer, ready.max_model_len, ready.max_logprobs, ready.vocab_size, priority_scheduling=ready.priority_scheduling
-            )
-            self._input_processor = ready, processor
+            self._input_processor = ready, InputProcessor.for_engine(self._tokenizer, ready)
         return self._input_processor[1]
-
-    async def _handle_outputs(self, client: AsyncMPClient) -> None:
-        while True:
-            try:
-                outputs = await client.get_output()
-            except EngineDeadError as error:
-                self._output_processor.fail_all_requests(error)
-                self._record(None, self._output_processor.take_iteration_stats())
-                continue
-            processed = self._output_processor.process_outputs(outputs)
-            await client.abort_requests(processed.request_ids_to_abort)
-            self._record(outputs.scheduler_stats, processed.iteration_stats)
-            # A backlog of messages must not keep the event loop from its other work.
-            await asyncio.sleep(0)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         """Tasks only end by cancellation; anything else is a fault that must not leave anyone waiting."""
@@ -175,9 +181,3 @@ class AsyncLLM:
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(error)
         self._output_processor.fail_all_requests(EngineDeadError(f"the api failed: {error}"))
-
-
-def _text_of(prompt: Prompt) -> str | None:
-    if isinstance(prompt, list):
-        return None
-    return prompt if isinstance(prompt, str) else prompt.text

@@ -10,6 +10,7 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.input_processor import RequestOptions
+from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.sampling_params import RequestOutputKind, SamplingParams
 from stoker_engine.stats import IterationStats, SchedulerStats
@@ -214,18 +215,35 @@ async def test_shutdown_fails_what_is_live_and_frees_the_directory(socket_dir: s
     assert sorted(path.name for path in Path(socket_dir).glob("*.sock")) == []
 
 
-async def test_a_fault_in_the_output_handler_fails_every_request_and_is_told(socket_dir: str, tokenizer: Tokenizer, wait_until: WaitUntil) -> None:
-    class Faulty:
-        def record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
-            if iteration_stats.num_generation_tokens:
-                raise ZeroDivisionError
+async def test_a_fault_in_the_output_handler_fails_every_request_and_is_told(
+    socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> None:
+        raise ZeroDivisionError
 
-    llm = AsyncLLM(ClientConfig(socket_dir), tokenizer, [Faulty()])
-    await llm.start()
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[100])):
         await wait_until(lambda: llm.is_ready)
+        monkeypatch.setattr(OutputProcessor, "process_some", fail)
         with pytest.raises(EngineDeadError):
             await collect(llm, SamplingParams(max_tokens=500, ignore_eos=True))
         assert isinstance(await asyncio.wait_for(llm.failure(), 1.0), ZeroDivisionError)
         assert not llm.is_ready
+        with pytest.raises(EngineDeadError, match="the api failed"):
+            await llm.check_health()
+
+
+async def test_a_stat_logger_that_fails_fails_nobody(
+    socket_dir: str, tokenizer: Tokenizer, recorder: Recorder, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Faulty:
+        def record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
+            raise ZeroDivisionError
+
+    llm = AsyncLLM(ClientConfig(socket_dir), tokenizer, [Faulty(), recorder])
+    await llm.start()
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[100])):
+        await wait_until(lambda: llm.is_ready)
+        outputs = await collect(llm, SamplingParams(max_tokens=50, ignore_eos=True))
+    assert outputs[-1].num_output_tokens == sum(stats.num_generation_tokens for stats in recorder.iterations) == 50
+    assert [record.getMessage() for record in caplog.records if "Faulty" in record.getMessage()] == ["a Faulty failed; its later failures are not logged"]
     await llm.shutdown()
