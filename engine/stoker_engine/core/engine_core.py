@@ -16,6 +16,7 @@ from stoker_engine.core.control import CoreControl
 from stoker_engine.core.grammar import NO_GRAMMARS, GrammarSource
 from stoker_engine.core.kv_cache_config import size_kv_cache
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
+from stoker_engine.core.request_checks import check_request
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.core.stepping import PlainStepping, Stepping
 from stoker_engine.executor.base import Executor, ModelDescription
@@ -66,7 +67,7 @@ class EngineCore:
         self._hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
         self._grammars = grammars
         self._eager_aborts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
-        self._stepping = _choose_stepping(config, self.scheduler, executor, self._take_eager_aborts)
+        self._stepping = choose_stepping(config, self.scheduler, executor, self._take_eager_aborts)
         self.ready_response = EngineCoreReadyResponse(
             max_model_len=kv_cache.max_model_len,
             max_num_seqs=config.max_num_seqs,
@@ -82,6 +83,7 @@ class EngineCore:
 
     def preprocess(self, request: EngineCoreRequest) -> Request:
         """The scheduler's view of a request, its block hashes computed and its grammar compiled; safe on another thread."""
+        check_request(request, self.ready_response)
         preprocessed = Request.from_engine_core_request(request, self._hasher)
         preprocessed.grammar = self._grammars.compile(request)
         return preprocessed
@@ -157,7 +159,8 @@ def _suited_to(config: EngineConfig, model: ModelDescription) -> EngineConfig:
     return msgspec.structs.replace(config, enable_chunked_prefill=False, enable_prefix_caching=False)
 
 
-def _choose_stepping(config: EngineConfig, scheduler: Scheduler, executor: Executor, take_aborts: Callable[[], None]) -> Stepping:
+def choose_stepping(config: EngineConfig, scheduler: Scheduler, executor: Executor, take_aborts: Callable[[], None]) -> Stepping:
+    """How the settings say that steps follow each other. `take_aborts` ends what was aborted while a step was computed."""
     max_batches = max_batches_in_flight(config)
     if max_batches > 1:
         return BatchQueue(scheduler, executor, take_aborts, max_batches)

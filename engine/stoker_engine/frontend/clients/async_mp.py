@@ -1,8 +1,8 @@
 """AsyncMPClient: the asyncio end of the three sockets of an engine in another process."""
 
 import asyncio
-import itertools
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,8 +10,11 @@ import zmq
 import zmq.asyncio
 
 from stoker_engine.addresses import SocketAddresses
-from stoker_engine.errors import EngineDeadError, EngineGenerateError, EngineNotReadyError
+from stoker_engine.drop_log import DropLog
+from stoker_engine.errors import EngineDeadError, EngineNotReadyError, ParameterError
 from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.clients.unanswered import UnansweredRequests
+from stoker_engine.frontend.clients.utility_calls import UtilityCalls
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.frontend.handshake import HandshakeServer
 from stoker_engine.frontend.socket_directory import SocketDirectory, private_umask
@@ -21,17 +24,21 @@ from stoker_engine.protocol import (
     EngineCoreOutputs,
     EngineCoreRequest,
     EngineCoreRequestType,
-    UtilityOutput,
     UtilityRequest,
     encode,
+    max_body_bytes,
     new_incarnation,
 )
-from stoker_engine.serialization import MessageDecoder
+from stoker_engine.serialization import MessageDecoder, MessageEncoder
 
 logger = logging.getLogger(__name__)
 
 FAREWELL_SECONDS = 0.05
 """The end of an engine is noticed on one socket while its last outputs arrive on another."""
+IDS_PER_ABORT = 1000
+"""A message of so many of the longest ids is within what an engine takes."""
+MAX_OPENING_BYTES = 4096
+"""Of what an engine sends on its input link: an opening. A peer that sends more is disconnected."""
 
 
 class AsyncMPClient:
@@ -48,7 +55,7 @@ class AsyncMPClient:
         with private_umask():
             self._handshake = HandshakeServer(self._context, addresses.handshake, self.incarnation, config=config, on_engine_lost=self._engine_lost)
             self._input = self._context.socket(zmq.ROUTER)
-            for option, value in ((zmq.LINGER, 0), (zmq.ROUTER_MANDATORY, 1), (zmq.SNDHWM, 0)):
+            for option, value in ((zmq.LINGER, 0), (zmq.ROUTER_MANDATORY, 1), (zmq.SNDHWM, 0), (zmq.MAXMSGSIZE, MAX_OPENING_BYTES)):
                 self._input.setsockopt(option, value)
             self._input.bind(addresses.input)
             self._output = self._context.socket(zmq.PULL)
@@ -58,12 +65,13 @@ class AsyncMPClient:
         self._route: bytes | None = None
         """Where the input link of the present engine is; None until it has opened it."""
         self._engine: bytes | None = None
-        self._farewell: asyncio.TimerHandle | None = None
-        self._farewell_reason = ""
+        self._farewell: tuple[asyncio.TimerHandle, str] | None = None
+        """The end of an engine, and why, told to its requests when its last outputs are here."""
         self._outputs: asyncio.Queue[EngineCoreOutputs | EngineDeadError] = asyncio.Queue()
-        self._utility_calls: dict[int, asyncio.Future[Any]] = {}
-        self._call_ids = itertools.count()
+        self._calls = UtilityCalls()
+        self._unanswered = UnansweredRequests()
         self._decoder = MessageDecoder(EngineCoreOutputs)
+        self._drops = DropLog(logger)
         self._handshake.start()
         self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._receive_outputs())]
         self._tasks.append(asyncio.create_task(self._watch_directory()))
@@ -94,12 +102,24 @@ class AsyncMPClient:
     async def add_request(self, request: EngineCoreRequest) -> None:
         if not self.is_ready:
             raise EngineNotReadyError(self.status.explanation)
-        await self._send(EngineCoreRequestType.ADD, encode(request))
+        body = encode(request)
+        self._check_size([body])
+        obstacle = self._unanswered.obstacle(len(body))
+        if obstacle is not None:
+            raise EngineNotReadyError(obstacle)
+        self._unanswered.sent(request.request_id, len(body))
+        try:
+            await self._send(EngineCoreRequestType.ADD, [body])
+        except EngineDeadError:
+            self._unanswered.forget([request.request_id])
+            raise
 
     async def abort_requests(self, request_ids: list[str]) -> None:
+        self._unanswered.forget(request_ids)
         if request_ids and self._route is not None:
             try:
-                await self._send(EngineCoreRequestType.ABORT, encode(request_ids))
+                for start in range(0, len(request_ids), IDS_PER_ABORT):
+                    await self._send(EngineCoreRequestType.ABORT, [encode(request_ids[start : start + IDS_PER_ABORT])])
             except EngineDeadError:
                 return  # its requests died with it
 
@@ -112,13 +132,11 @@ class AsyncMPClient:
     async def call_utility(self, method: str, *args: Any) -> Any:
         if not self.takes_calls:
             raise EngineNotReadyError(self.status.explanation)
-        call_id = next(self._call_ids)
-        future = self._utility_calls[call_id] = asyncio.get_running_loop().create_future()
-        try:
-            await self._send(EngineCoreRequestType.UTILITY, encode(UtilityRequest(call_id, method, list(args))))
-            return await future
-        finally:
-            del self._utility_calls[call_id]
+        with self._calls.open() as (call_id, answer):
+            frames = MessageEncoder().encode(UtilityRequest(call_id, method, list(args)))
+            self._check_size(frames)
+            await self._send(EngineCoreRequestType.UTILITY, frames)
+            return await answer
 
     async def shutdown(self) -> None:
         if self._context.closed:
@@ -126,18 +144,24 @@ class AsyncMPClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._fail_utility_calls(EngineDeadError("the client is shut down"))
+        self._calls.fail_all(EngineDeadError("the client is shut down"))
         await self._handshake.close()
         self._input.close(0)
         self._output.close(0)
         self._context.term()
         self._directory.release()
 
-    async def _send(self, request_type: EngineCoreRequestType, body: bytes) -> None:
+    def _check_size(self, frames: Sequence[bytes | memoryview]) -> None:
+        """The engine would drop it unread."""
+        size, ready = sum(map(len, frames)), self.status.ready
+        if ready is not None and size > max_body_bytes(ready):
+            raise ParameterError(f"a message of {size} bytes is more than the {max_body_bytes(ready)} that the engine takes")
+
+    async def _send(self, request_type: EngineCoreRequestType, frames: Sequence[bytes | memoryview]) -> None:
         if self._route is None:
             raise EngineDeadError(self.status.explanation)
         try:
-            await self._input.send_multipart([self._route, self.incarnation, request_type.value, body], zmq.NOBLOCK)
+            await self._input.send_multipart([self._route, self.incarnation, request_type.value, *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # EHOSTUNREACH, EAGAIN: the peer has gone or never opened its link
             raise EngineDeadError(f"the engine cannot be reached: {error.strerror}") from error
 
@@ -149,7 +173,7 @@ class AsyncMPClient:
                 self._end_farewell()
                 self._route, self._engine = frames[0], frames[2]
             else:
-                logger.warning("dropped %d frames on the input link: no opening by the present engine for this api", len(frames))
+                self._drops.dropped(f"{len(frames)} frames on the input link", "no opening by the present engine for this api")
 
     async def _watch_directory(self) -> None:
         """Fails where a socket's path is gone: an api that nobody can reach must not look alive."""
@@ -161,7 +185,7 @@ class AsyncMPClient:
         while True:
             frames = await self._output.recv_multipart()
             if len(frames) < 3 or frames[0] != self.incarnation or frames[1] != self._engine:
-                logger.warning("dropped an output message of %d frames: not of the present engine for this api", len(frames))
+                self._drops.dropped(f"an output message of {len(frames)} frames", "not of the present engine for this api")
                 continue
             if frames[2] == ENGINE_CORE_DEAD:
                 self._engine_lost("it failed; its log has the cause")
@@ -170,48 +194,36 @@ class AsyncMPClient:
             try:
                 outputs = self._decoder.decode(frames[2:])
             except msgspec.MsgspecError as error:
-                logger.warning("dropped an undecodable output message: %s", error)
+                self._drops.dropped("an undecodable output message", error)
                 continue
             if outputs.utility_output is not None:
-                self._resolve(outputs.utility_output)
+                self._calls.resolve(outputs.utility_output)
             else:
+                self._unanswered.answered(outputs.outputs)
                 self._outputs.put_nowait(outputs)
-
-    def _resolve(self, output: UtilityOutput) -> None:
-        future = self._utility_calls.get(output.call_id)
-        if future is None or future.done():
-            return  # the caller no longer waits
-        if output.failure_message is not None:
-            future.set_exception(EngineGenerateError(output.failure_message))
-        else:
-            future.set_result(output.result)
 
     def _engine_lost(self, reason: str) -> None:
         """No more requests to it; its last outputs may still be on their way, so its requests fail a moment later."""
         self._route = None
         if self._engine is not None and self._farewell is None:
-            self._farewell_reason = reason
-            self._await_last_outputs()
+            self._await_last_outputs(reason)
 
-    def _await_last_outputs(self) -> None:
-        self._farewell = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._farewell_over)
+    def _await_last_outputs(self, reason: str) -> None:
+        self._farewell = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._farewell_over, reason), reason
 
-    def _farewell_over(self) -> None:
+    def _farewell_over(self, reason: str) -> None:
         if int(self._output.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            self._await_last_outputs()  # the event loop was late: they are here, unread
+            self._await_last_outputs(reason)  # the event loop was late: they are here, unread
         else:
             self._end_farewell()
 
     def _end_farewell(self) -> None:
         if self._farewell is None:
             return
-        self._farewell.cancel()
+        timer, reason = self._farewell
+        timer.cancel()
         self._farewell = self._engine = None
-        error = EngineDeadError(f"the engine is gone: {self._farewell_reason}")
+        self._unanswered.clear()
+        error = EngineDeadError(f"the engine is gone: {reason}")
         self._outputs.put_nowait(error)
-        self._fail_utility_calls(error)
-
-    def _fail_utility_calls(self, error: EngineDeadError) -> None:
-        for future in self._utility_calls.values():
-            if not future.done():
-                future.set_exception(error)
+        self._calls.fail_all(error)
