@@ -88,24 +88,28 @@ phase_reports = st.builds(PhaseReport, phase=st.sampled_from(EnginePhase), progr
 small = st.integers(0, 2**31)
 
 
+@pytest.mark.property("P57")
 @thoroughly
 @given(request=requests)
 def test_a_request_decodes_to_what_was_encoded(request: EngineCoreRequest) -> None:
     assert protocol.decode_request(protocol.encode(request)) == request
 
 
+@pytest.mark.property("P57")
 @thoroughly
 @given(message=st.builds(EngineCoreOutputs, outputs=st.lists(outputs, max_size=2), timestamp=numbers, utility_output=st.none() | utility_outputs))
 def test_outputs_decode_to_what_was_encoded(message: EngineCoreOutputs) -> None:
     assert MessageDecoder(EngineCoreOutputs).decode(MessageEncoder().encode(message)) == message
 
 
+@pytest.mark.property("P57")
 @thoroughly
 @given(call=st.builds(UtilityRequest, call_id=small, method=st.text(), args=st.lists(results, max_size=2)))
 def test_a_utility_call_decodes_to_what_was_encoded(call: UtilityRequest) -> None:
     assert MessageDecoder(UtilityRequest).decode(MessageEncoder().encode(call)) == call
 
 
+@pytest.mark.property("P57")
 @thoroughly
 @given(message=phase_reports | st.builds(Hello, small, small) | st.builds(Heartbeat, small, numbers, numbers, small))
 def test_an_engines_handshake_message_decodes_to_what_was_encoded(message: protocol.EngineHandshakeMessage) -> None:

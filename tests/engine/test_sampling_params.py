@@ -55,6 +55,7 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert caught.value.parameter == name
 
 
+@pytest.mark.fault("C10")
 @pytest.mark.parametrize(("name", "value"), TOO_MANY, ids=[f"{name}-{index}" for index, (name, _) in enumerate(TOO_MANY)])
 def test_a_list_that_is_too_long_is_refused_in_a_short_message(name: str, value: Any) -> None:
     with pytest.raises(ParameterError, match=f"^{name} must be ") as caught:

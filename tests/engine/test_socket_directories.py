@@ -34,6 +34,7 @@ def test_directories_of_another_supervisor_stay(tmp_path: Path) -> None:
     other.remove_all()
 
 
+@pytest.mark.property("P54")
 def test_what_a_killed_supervisor_left_is_swept(tmp_path: Path) -> None:
     left = tmp_path / "root" / "0123abcd"
     left.mkdir(parents=True)

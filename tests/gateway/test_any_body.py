@@ -21,6 +21,7 @@ PROMPTS = {
 fields = st.dictionaries(st.sampled_from(FIELDS), junk | st.integers(-2, 3) | st.floats(-3, 3), max_size=3)
 
 
+@pytest.mark.property("P67")
 @pytest.mark.parametrize("path", PROMPTS)
 def test_any_fields_are_answered_or_refused(api: Any, path: str) -> None:
     name, prompt = PROMPTS[path]
@@ -36,6 +37,7 @@ def test_any_fields_are_answered_or_refused(api: Any, path: str) -> None:
     assert api.status("/readyz") == 200
 
 
+@pytest.mark.property("P67")
 @pytest.mark.parametrize("path", PROMPTS)
 def test_any_json_instead_of_a_prompt_is_answered_or_refused(api: Any, path: str) -> None:
     name, _ = PROMPTS[path]

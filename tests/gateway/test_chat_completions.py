@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 
+@pytest.mark.property("P63", "P64")
 @pytest.mark.case("C001")
 def test_usage_comes_in_the_last_chunk_of_a_stream_that_asked_for_it(api: Any) -> None:
     fields = {"temperature": 0, "max_tokens": 5}
@@ -21,12 +22,14 @@ def test_a_stream_that_asked_for_no_usage_has_none(api: Any) -> None:
     assert all("usage" not in chunk for chunk in api.stream_chat(max_tokens=3).chunks)
 
 
+@pytest.mark.property("P64")
 def test_continuous_usage_counts_up_to_the_total(api: Any) -> None:
     events = api.stream_chat(max_tokens=4, stream_options={"include_usage": True, "continuous_usage_stats": True})
     counts = [chunk["usage"]["completion_tokens"] for chunk in events.chunks]
     assert counts == sorted(counts) and counts[-1] == 4
 
 
+@pytest.mark.property("P63", "P65")
 @pytest.mark.case("C003")
 def test_a_stream_has_one_role_chunk_and_one_empty_last_delta(api: Any) -> None:
     fields = {"temperature": 0, "max_tokens": 10}
@@ -52,6 +55,7 @@ def test_a_stream_has_the_headers_that_keep_proxies_from_buffering(api: Any) -> 
     assert "content-length" not in headers and "content-encoding" not in headers
 
 
+@pytest.mark.property("P65")
 @pytest.mark.case("C012")
 @pytest.mark.parametrize("limits", [{"max_completion_tokens": 7}, {"max_tokens": 20, "max_completion_tokens": 7}])
 def test_max_completion_tokens_bounds_the_answer(api: Any, limits: dict[str, int]) -> None:
@@ -109,6 +113,7 @@ def test_characters_of_several_tokens_arrive_whole(api: Any) -> None:
     assert pieces.index("hi") < next(index for index, piece in enumerate(pieces) if "😀" in piece)
 
 
+@pytest.mark.property("P65")
 @pytest.mark.case("C020")
 def test_an_answer_cut_inside_a_character_is_the_same_streamed_and_whole(api: Any) -> None:
     events = api.stream_chat("emoji", max_tokens=3)
@@ -137,6 +142,7 @@ def test_a_stop_string_over_several_tokens_ends_the_text_before_it(api: Any, pro
     assert api.stream_completion(prompt, stop=stop).text() == text
 
 
+@pytest.mark.fault("G17")
 def test_no_chunk_but_the_role_is_empty_while_text_is_held_back(api: Any) -> None:
     contents = [choice["delta"]["content"] for choice in api.stream_chat("stops", stop=["abcDEFGhi"]).choices() if "content" in choice["delta"]]
     assert contents == ["", "abcDEFGh"]
@@ -206,6 +212,7 @@ def test_token_ids_are_returned_on_request(api: Any) -> None:
     assert events.chunks[0]["prompt_token_ids"] == answer["prompt_token_ids"]
 
 
+@pytest.mark.property("P44")
 def test_prompt_logprobs_have_an_entry_per_prompt_token(api: Any) -> None:
     answer = api.chat("logprobs of the prompt", prompt_logprobs=1, max_tokens=1)
     assert answer["prompt_logprobs"][0] is None

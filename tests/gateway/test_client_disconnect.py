@@ -29,6 +29,7 @@ def send(api: Any, path: str, body: dict[str, Any]) -> socket.socket:
     return connection
 
 
+@pytest.mark.property("P66")
 @pytest.mark.case("C077")
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("stream", [False, True])
@@ -43,6 +44,7 @@ def test_a_disconnect_aborts_the_request(slow: Any, wait_for: Wait, path: str, b
     assert slow.metric('stoker_request_success_total{finish_reason="abort"') > aborted
 
 
+@pytest.mark.property("P66")
 @pytest.mark.case("C077")
 def test_a_disconnect_after_the_first_chunk_aborts_the_request(slow: Any, wait_for: Wait) -> None:
     with send(slow, CHAT[0], {**CHAT[1], "stream": True}) as connection:
@@ -72,6 +74,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_does_no_harm(slow: Any) 
     assert slow.complete("x", max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
+@pytest.mark.fault("C10")
 def test_a_body_that_is_too_long_is_refused_before_it_is_read(start_api: Any) -> None:
     api = start_api(Script(), max_body_bytes=2048)
     response = api.post("/v1/completions", {"prompt": "x" * 4096})
@@ -85,6 +88,7 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_read(start_api: Any) ->
     assert response.status_code == 413
 
 
+@pytest.mark.property("P66")
 def test_disconnects_at_random_moments_leave_nothing_behind(slow: Any, wait_for: Wait) -> None:
     moments = random.Random(7)
     for _ in range(40):
@@ -98,6 +102,7 @@ def test_disconnects_at_random_moments_leave_nothing_behind(slow: Any, wait_for:
     assert slow.complete("x", max_tokens=2)["usage"]["completion_tokens"] == 2
 
 
+@pytest.mark.property("P68")
 def test_each_finished_request_is_counted_once(slow: Any, wait_for: Wait) -> None:
     def counted() -> float:
         page = slow.client.get("/metrics").text

@@ -17,6 +17,7 @@ def test_each_prompt_has_n_choices_numbered_in_its_order(api: Any, max_tokens: i
     assert [choice["text"] for choice in whole["choices"][3:]] == [choice["text"] for choice in alone["choices"]]
 
 
+@pytest.mark.property("P65")
 @pytest.mark.case("C026")
 def test_streamed_choices_of_several_prompts_join_to_the_whole_answer(api: Any) -> None:
     fields = {"n": 3, "max_tokens": 8, "temperature": 1, "seed": 7}

@@ -78,12 +78,14 @@ def check(api: Any, path: str, body: object) -> None:
     assert sent(api, path, body) in (200, 400, 404)
 
 
+@pytest.mark.property("P67")
 @SETTINGS
 @given(body=bodies | json_values)
 def test_any_chat_body_is_answered(api: Any, body: object) -> None:
     check(api, "/v1/chat/completions", body)
 
 
+@pytest.mark.property("P67")
 @SETTINGS
 @given(body=bodies | json_values)
 def test_any_completion_body_is_answered(api: Any, body: object) -> None:

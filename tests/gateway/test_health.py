@@ -46,6 +46,7 @@ def test_startupz_has_the_words_of_an_engine_that_failed(start_api: Any, wait_fo
     assert api.status("/startupz") == 503
 
 
+@pytest.mark.fault("G11", "G12")
 @pytest.mark.case("C065")
 def test_requests_of_a_killed_engine_end_and_the_next_engine_serves(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.02))
@@ -74,6 +75,7 @@ def test_a_request_that_is_not_streamed_is_told_that_its_engine_died(start_api: 
     assert response.headers["retry-after"] == "1"
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.case("C067")
 def test_a_stopped_engine_is_not_healthy_until_it_goes_on(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script())
@@ -85,6 +87,7 @@ def test_a_stopped_engine_is_not_healthy_until_it_goes_on(start_api: Any, wait_f
     api.wait_until_ready()
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.case("C067")
 def test_a_step_that_takes_too_long_counts_as_hung(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(hang_at_step=1), lifecycle=LifecycleConfig(engine_hang_timeout="1s"))
@@ -102,6 +105,7 @@ def test_a_request_that_fails_in_the_engine_fails_alone(start_api: Any) -> None:
     assert api.complete([78], max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
+@pytest.mark.fault("B8")
 @pytest.mark.case("C068")
 def test_probes_are_answered_while_the_engine_is_busy_with_a_long_step(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=1.5))

@@ -146,6 +146,7 @@ def test_a_tool_message_that_answers_no_call_is_refused(api: Any) -> None:
     assert response.status_code == 400 and error_of(response)["param"] == "messages[1].tool_call_id"
 
 
+@pytest.mark.fault("C10")
 @pytest.mark.parametrize("field", ["prompt", "bad_words", "allowed_token_ids"])
 def test_millions_of_values_are_refused_before_they_are_made(api: Any, field: str) -> None:
     body = b'{"model": "m", "prompt": "x", "%s": [%s1]}' % (field.encode(), b"1," * (1 << 21))
@@ -153,12 +154,14 @@ def test_millions_of_values_are_refused_before_they_are_made(api: Any, field: st
     assert response.status_code == 413 and error_of(response)["code"] == "request_too_large"
 
 
+@pytest.mark.fault("C10")
 def test_a_million_token_ids_are_too_long_for_the_context(api: Any) -> None:
     response = api.post("/v1/completions", {"prompt": [1] * 1_000_000})
     assert response.status_code == 400 and error_of(response)["code"] == "context_length_exceeded"
     assert "1000000 tokens" in error_of(response)["message"]
 
 
+@pytest.mark.fault("C10")
 def test_a_chat_of_more_messages_than_fit_any_context_is_refused(api: Any) -> None:
     response = api.post(CHAT, {"messages": [{"role": "user", "content": ""}] * 16385})
     assert response.status_code == 400 and error_of(response)["param"] == "messages"

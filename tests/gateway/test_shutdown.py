@@ -39,6 +39,7 @@ def test_an_api_without_an_engine_ends_on_sigterm(start_api: Any) -> None:
     assert api.termination["phase"] == "waiting_for_engine"
 
 
+@pytest.mark.property("P70")
 def test_a_stream_finishes_while_new_work_is_refused(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.02))
     with open_stream(api, 50) as lines:
@@ -55,6 +56,7 @@ def test_a_stream_finishes_while_new_work_is_refused(start_api: Any, wait_for: W
     assert (api.termination["inFlightAtStart"], api.termination["completed"]) == (1, 1)
 
 
+@pytest.mark.property("P70")
 @pytest.mark.parametrize("drain_timeout", ["0s", "200ms"])
 def test_the_deadline_aborts_what_still_runs(start_api: Any, drain_timeout: str) -> None:
     api = start_api(Script(step_seconds=0.02), lifecycle=LifecycleConfig(drain_timeout=drain_timeout))
@@ -66,6 +68,7 @@ def test_the_deadline_aborts_what_still_runs(start_api: Any, drain_timeout: str)
     assert (api.termination["reason"], api.termination["aborted"]) == ("Aborted", 1)
 
 
+@pytest.mark.fault("F8")
 def test_a_second_signal_aborts(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.02))
     with open_stream(api, 5000) as lines:

@@ -28,12 +28,14 @@ def assert_equal_but_for_near_ties(answers: Sequence[list[int]], references: Seq
     assert near_ties <= 1
 
 
+@pytest.mark.property("P40")
 async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: list[Any]) -> None:
     async with start_engine(enable_prefix_caching=False) as engine:
         answers = [await engine.greedy(prompt) for prompt in prompts]
     assert_equal_but_for_near_ties(answers, references)
 
 
+@pytest.mark.property("P40")
 @pytest.mark.parametrize("block_size", [16, 32])
 async def test_all_at_once(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], block_size: int) -> None:
     async with start_engine(block_size=block_size) as engine:
@@ -41,12 +43,15 @@ async def test_all_at_once(start_engine: StartEngine, prompts: list[list[int]], 
     assert_equal_but_for_near_ties(answers, references)
 
 
+@pytest.mark.property("P40")
 async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngine, prompts: list[list[int]], references: list[Any]) -> None:
     async with start_engine(max_num_batched_tokens=16, max_num_seqs=16) as engine:
         answers = await asyncio.gather(*map(engine.greedy, prompts))
     assert_equal_but_for_near_ties(answers, references)
 
 
+@pytest.mark.property("P40")
+@pytest.mark.fault("E7")
 @pytest.mark.case("C040")
 async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
     start_engine: StartEngine, prompts: list[list[int]], references: list[Any]
@@ -62,6 +67,7 @@ async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
     assert after["prefix_cache_hits"] - before["prefix_cache_hits"] == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
 
 
+@pytest.mark.property("P40")
 async def test_a_kv_cache_so_small_that_requests_are_preempted(start_engine: StartEngine, prompts: list[list[int]], references: list[Any]) -> None:
     async with start_engine(max_model_len=512, num_blocks_override=48) as engine:
         answers = await asyncio.gather(*map(engine.greedy, prompts))
@@ -71,6 +77,7 @@ async def test_a_kv_cache_so_small_that_requests_are_preempted(start_engine: Sta
     assert (stats["num_running"], stats["num_waiting"], stats["kv_cache_usage"]) == (0, 0, 0.0)
 
 
+@pytest.mark.property("P40")
 @pytest.mark.parametrize("transport", ["whole", "streamed"])
 async def test_through_the_http_api(start_replica: StartEngine, prompts: list[list[int]], references: list[Any], transport: str) -> None:
     async with start_replica() as replica, openai.AsyncOpenAI(base_url=f"{replica.url}/v1", api_key="none", max_retries=0) as client:

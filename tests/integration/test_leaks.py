@@ -97,6 +97,7 @@ async def finish(replica: Any) -> None:
         assert message.get("inFlightAtStart", 0) == 0
 
 
+@pytest.mark.property("P38")
 @pytest.mark.case("C043", "C077")
 async def test_random_requests_leave_nothing_in_use(start_replica: Callable[..., Any]) -> None:
     async with start_replica(dtype="bfloat16", max_model_len=1024, num_blocks_override=300, max_num_seqs=32) as replica:
@@ -105,6 +106,7 @@ async def test_random_requests_leave_nothing_in_use(start_replica: Callable[...,
         await finish(replica)
 
 
+@pytest.mark.fault("E5")
 @pytest.mark.stress
 async def test_ten_thousand_requests_grow_no_process(start_replica: Callable[..., Any]) -> None:
     count, warm_up = 10_000, 2_000

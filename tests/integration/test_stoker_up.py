@@ -114,6 +114,7 @@ def test_one_file_answers_chat_from_two_processes_and_leaves_nothing_behind(star
     assert not socket_dir.exists()
 
 
+@pytest.mark.property("P54")
 @pytest.mark.case("C065")
 def test_a_killed_engine_comes_back_behind_the_same_api(start_up: Callable[[str], StokerUp]) -> None:
     up = start_up(deployment())
@@ -127,6 +128,7 @@ def test_a_killed_engine_comes_back_behind_the_same_api(start_up: Callable[[str]
     assert up.interrupt() == 0
 
 
+@pytest.mark.property("P54")
 @pytest.mark.case("C070")
 def test_a_killed_api_comes_back_before_the_same_engine(start_up: Callable[[str], StokerUp]) -> None:
     up = start_up(deployment())
@@ -140,6 +142,8 @@ def test_a_killed_api_comes_back_before_the_same_engine(start_up: Callable[[str]
     assert up.interrupt() == 0
 
 
+@pytest.mark.property("P54")
+@pytest.mark.fault("B1")
 @pytest.mark.case("C070")
 def test_nothing_outlives_a_killed_stoker_up(start_up: Callable[[str], StokerUp]) -> None:
     up = start_up(deployment())
@@ -166,6 +170,8 @@ async def test_an_interrupt_lets_a_stream_finish(start_up: Callable[[str], Stoke
     assert "1 request" in up.output
 
 
+@pytest.mark.property("P56")
+@pytest.mark.fault("A2")
 def test_a_model_that_cannot_be_loaded_is_told_in_the_engines_own_words(start_up: Callable[[str], StokerUp], tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()

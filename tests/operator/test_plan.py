@@ -76,6 +76,7 @@ def test_the_processes_get_a_pods_arguments_and_their_placement(every_field: Inf
     assert set(plan.api.command[4:]) == api | {"--host=127.0.0.1", "--port=8081"}
 
 
+@pytest.mark.fault("F6")
 def test_the_grace_is_the_drain_timeout_and_fifteen_seconds(every_field: InferenceDeployment) -> None:
     assert plan_replica(every_field, 0, PLACEMENT).grace == 105.0
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Start = Callable[..., Any]
 
 
@@ -53,6 +55,7 @@ def test_an_api_that_dies_is_started_again_and_the_engine_stays(start_supervisor
     assert run.events.count("engine started") == 1
 
 
+@pytest.mark.fault("F8")
 def test_a_second_signal_aborts_and_sets_the_exit_code(start_supervisor: Start) -> None:
     run = start_supervisor(behavior="stubborn")
     run.wait_until_ready()
@@ -63,6 +66,7 @@ def test_a_second_signal_aborts_and_sets_the_exit_code(start_supervisor: Start) 
     assert run.events[-5:] == ["api SIGTERM 1", "api SIGTERM 2", "api ended", "engine SIGTERM", "engine ended"]
 
 
+@pytest.mark.fault("F8")
 def test_a_third_signal_kills(start_supervisor: Start) -> None:
     run = start_supervisor(behavior="deaf")
     run.wait_until_ready()
@@ -74,6 +78,7 @@ def test_a_third_signal_kills(start_supervisor: Start) -> None:
     assert not any(is_alive(pid) for pid in [*run.pids("api"), *run.pids("engine")])
 
 
+@pytest.mark.fault("F6")
 def test_what_outlives_the_grace_is_killed_and_counts_as_a_failure(start_supervisor: Start) -> None:
     run = start_supervisor(behavior="deaf", grace=0.5)
     run.wait_until_ready()
@@ -124,6 +129,8 @@ def test_without_a_termination_message_the_last_line_speaks(start_supervisor: St
     assert "demo/0: engine ended with code 2: the last line; starting it again" in run.finish()[1]
 
 
+@pytest.mark.property("P54")
+@pytest.mark.fault("B1")
 def test_programs_learn_that_their_supervisor_was_killed(start_supervisor: Start) -> None:
     run = start_supervisor()
     run.wait_until_ready()

@@ -13,6 +13,7 @@ def hashes_of(hasher: BlockHasher, token_ids: list[int], salt: str | None = None
     return block_hashes
 
 
+@pytest.mark.property("P6")
 def test_a_hash_is_the_sha256_of_its_parent_and_its_tokens() -> None:
     hasher = BlockHasher(4)
     first, second = hashes_of(hasher, list(range(10)))
@@ -20,6 +21,7 @@ def test_a_hash_is_the_sha256_of_its_parent_and_its_tokens() -> None:
     assert second == hashlib.sha256(first + struct.pack("4I", 4, 5, 6, 7)).digest()
 
 
+@pytest.mark.property("P7")
 def test_only_full_blocks_have_hashes() -> None:
     hasher = BlockHasher(4)
     assert [len(hashes_of(hasher, list(range(length)))) for length in (1, 3, 4, 7, 8)] == [0, 0, 1, 1, 2]
@@ -33,23 +35,27 @@ def test_hashes_grow_with_the_sequence_as_if_made_at_once() -> None:
     assert grown == hashes_of(hasher, list(range(19)), "salt")
 
 
+@pytest.mark.property("P15")
 def test_a_difference_shows_in_its_block_and_all_after_it() -> None:
     hasher = BlockHasher(4)
     one, other = hashes_of(hasher, list(range(12))), hashes_of(hasher, [0, 1, 2, 3, 99, 5, 6, 7, 8, 9, 10, 11])
     assert [a == b for a, b in zip(one, other, strict=True)] == [True, False, False]
 
 
+@pytest.mark.property("P15")
 def test_salts_part_the_cache_from_the_first_block_on() -> None:
     hasher = BlockHasher(4)
     roots = {hasher.root(salt) for salt in (None, "", "a", "b", "aa")}
     assert len(roots) == 5
 
 
+@pytest.mark.fault("E1")
 def test_equal_strings_of_different_kinds_of_key_have_different_encodings() -> None:
     assert encode_extra_key(CACHE_SALT_TAG, "x") != encode_extra_key(b"\x02", "x")
     assert encode_extra_key(b"\x01", "ab") + encode_extra_key(b"\x01", "c") != encode_extra_key(b"\x01", "a") + encode_extra_key(b"\x01", "bc")
 
 
+@pytest.mark.fault("E2")
 def test_each_hasher_has_its_own_secret_seed() -> None:
     assert hashes_of(BlockHasher(4), [1, 2, 3, 4]) != hashes_of(BlockHasher(4), [1, 2, 3, 4])
     assert len(BlockHasher(4).root(None)) == 32

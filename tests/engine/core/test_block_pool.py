@@ -7,6 +7,7 @@ def free_ids(pool: BlockPool) -> list[int]:
     return [block.block_id for block in pool.free_queue.blocks()]
 
 
+@pytest.mark.property("P11")
 def test_freed_blocks_queue_by_what_is_lost_with_them() -> None:
     pool = BlockPool(6)
     of_a = pool.allocate(2)
@@ -29,6 +30,7 @@ def test_freed_blocks_queue_by_what_is_lost_with_them() -> None:
         pool.allocate(1)
 
 
+@pytest.mark.property("P4")
 def test_the_null_block_is_never_free_nor_counted() -> None:
     pool = BlockPool(4)
     assert (pool.num_usable_blocks, pool.num_free_blocks, pool.usage) == (3, 3, 0.0)
@@ -36,10 +38,12 @@ def test_the_null_block_is_never_free_nor_counted() -> None:
     assert pool.usage == 1.0
 
 
+@pytest.mark.property("P12")
 def test_a_pool_of_the_null_block_alone_is_empty() -> None:
     assert BlockPool(1).usage == 0.0
 
 
+@pytest.mark.property("P3")
 def test_a_shared_block_is_free_only_when_its_last_holder_lets_go() -> None:
     pool = BlockPool(3)
     blocks = pool.allocate(1)

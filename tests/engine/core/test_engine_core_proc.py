@@ -107,6 +107,8 @@ async def test_the_api_hears_of_loading_and_its_progress_before_the_engine_is_re
         await wait_until(lambda: client.is_ready)
 
 
+@pytest.mark.property("P56")
+@pytest.mark.fault("A2", "A5")
 async def test_a_failing_load_tells_its_own_words_to_the_api_and_in_the_termination_message(
     socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil
 ) -> None:
@@ -118,12 +120,14 @@ async def test_a_failing_load_tells_its_own_words_to_the_api_and_in_the_terminat
     assert termination(socket_dir)["lastError"] == "tensor model.norm.weight is missing"
 
 
+@pytest.mark.fault("A1", "A3")
 async def test_a_start_that_takes_too_long_ends_with_code_3_and_names_the_phase(socket_dir: str, client: AsyncMPClient) -> None:
     with FakeEngineCore(config(socket_dir, startup_timeout="500ms"), Script(load_seconds=10)) as engine:
         assert await exit_code(engine) == ExitCode.STARTUP_TIMEOUT
     assert "phase loading" in str(termination(socket_dir)["lastError"])
 
 
+@pytest.mark.fault("A6")
 @pytest.mark.case("C072")
 async def test_sigterm_while_loading_ends_the_engine_at_once(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(load_seconds=60)) as engine:
@@ -133,6 +137,8 @@ async def test_sigterm_while_loading_ends_the_engine_at_once(socket_dir: str, cl
     assert termination(socket_dir)["reason"] == "Aborted"
 
 
+@pytest.mark.property("P50", "P54", "P55")
+@pytest.mark.fault("B5")
 async def test_killing_the_engine_fails_what_it_ran_within_a_second(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)) as engine:
         await begin_a_request(client, wait_until, 5000)
@@ -162,6 +168,7 @@ async def test_a_restarted_engine_serves_the_same_api(socket_dir: str, client: A
         assert token_ids((await outputs_until_finished(client, "b"))["b"]) == [5, 5, 5, 5]
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.case("C070")
 async def test_a_new_api_gets_the_engine_free_of_the_old_ones_requests(socket_dir: str, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.005)):
@@ -180,6 +187,8 @@ async def test_a_new_api_gets_the_engine_free_of_the_old_ones_requests(socket_di
         await second.shutdown()
 
 
+@pytest.mark.property("P53")
+@pytest.mark.fault("D20")
 async def test_sigterm_lets_requests_in_flight_finish_and_refuses_new_ones(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
         await begin_a_request(client, wait_until, 100)
@@ -194,6 +203,8 @@ async def test_sigterm_lets_requests_in_flight_finish_and_refuses_new_ones(socke
     assert (message["reason"], message["inFlightAtStart"], message["completed"], message.get("aborted", 0)) == ("Drained", 1, 1, 0)
 
 
+@pytest.mark.property("P53")
+@pytest.mark.fault("F5")
 @pytest.mark.parametrize("drain_timeout", ["0s", "300ms"])
 async def test_what_a_drain_cannot_finish_ends_as_aborted(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil, drain_timeout: str) -> None:
     with FakeEngineCore(config(socket_dir, drain_timeout=drain_timeout), Script(step_seconds=0.01)) as engine:
@@ -206,6 +217,7 @@ async def test_what_a_drain_cannot_finish_ends_as_aborted(socket_dir: str, clien
     assert (message["reason"], message["inFlightAtStart"], message["aborted"]) == ("Aborted", 1, 1)
 
 
+@pytest.mark.fault("F8")
 async def test_a_second_sigterm_aborts_a_drain(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)) as engine:
         await begin_a_request(client, wait_until, 5000)
@@ -226,6 +238,7 @@ async def test_sigterm_with_no_api_ends_the_engine_at_once(socket_dir: str, wait
         assert await exit_code(engine) == ExitCode.OK
 
 
+@pytest.mark.fault("B1")
 async def test_the_end_of_the_supervisor_ends_the_engine(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script()) as engine:
         await wait_until(lambda: client.is_ready)
@@ -253,6 +266,7 @@ async def test_a_crash_in_a_step_is_told_and_ends_the_engine_with_code_1(socket_
     assert "the script crashes in step 3" in str(termination(socket_dir)["lastError"])
 
 
+@pytest.mark.fault("B11")
 async def test_a_failing_request_ends_alone(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], failing_token_id=3)):
         await wait_until(lambda: client.is_ready)
@@ -266,6 +280,7 @@ async def test_a_failing_request_ends_alone(socket_dir: str, client: AsyncMPClie
     assert token_ids(outputs["good"]) == [6] * 5
 
 
+@pytest.mark.fault("C8")
 async def test_a_duplicate_request_id_fails_the_newcomer_alone(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.02)):
         await begin_a_request(client, wait_until, 20)
@@ -277,6 +292,7 @@ async def test_a_duplicate_request_id_fails_the_newcomer_alone(socket_dir: str, 
     assert sum(len(output.new_token_ids) for output in seen) == 19
 
 
+@pytest.mark.property("P36")
 async def test_an_abort_frees_a_request_and_unknown_ids_change_nothing(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.005)):
         await wait_until(lambda: client.is_ready)
@@ -288,6 +304,8 @@ async def test_an_abort_frees_a_request_and_unknown_ids_change_nothing(socket_di
         assert (stats["num_running"], stats["num_waiting"], stats["kv_cache_usage"]) == (0, 0, 0.0)
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B9")
 async def test_only_listed_utility_methods_can_be_called(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script()):
         await wait_until(lambda: client.is_ready)
@@ -298,6 +316,8 @@ async def test_only_listed_utility_methods_can_be_called(socket_dir: str, client
             await client.call_utility("reset_prefix_cache", 1, 2)
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("B4")
 async def test_malformed_frames_are_dropped_and_the_engine_goes_on(socket_dir: str) -> None:
     addresses = SocketAddresses(socket_dir)
     mine = new_incarnation()
@@ -325,6 +345,8 @@ async def test_malformed_frames_are_dropped_and_the_engine_goes_on(socket_dir: s
             socket.close()
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("A4", "B12")
 async def test_stray_peers_on_every_socket_change_nothing(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     addresses = SocketAddresses(socket_dir)
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6])), zmq.Context() as context:
@@ -340,6 +362,7 @@ async def test_stray_peers_on_every_socket_change_nothing(socket_dir: str, clien
         assert client.is_ready
 
 
+@pytest.mark.fault("B2")
 @pytest.mark.case("C067")
 async def test_a_stopped_engine_is_unresponsive_until_it_goes_on(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
@@ -353,6 +376,7 @@ async def test_a_stopped_engine_is_unresponsive_until_it_goes_on(socket_dir: str
         assert outputs["a"][-1].finish_reason is FinishReason.LENGTH
 
 
+@pytest.mark.fault("B7")
 async def test_the_requests_of_a_silent_engine_are_given_up_and_it_serves_again_once_it_speaks(socket_dir: str, wait_until: WaitUntil) -> None:
     client = AsyncMPClient(ClientConfig(socket_dir, hang_seconds=1.5))
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
@@ -373,6 +397,7 @@ async def test_the_requests_of_a_silent_engine_are_given_up_and_it_serves_again_
         await client.shutdown()
 
 
+@pytest.mark.fault("B2", "B8")
 async def test_heartbeats_go_on_during_a_long_step(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(hang_at_step=1)):
         await wait_until(lambda: client.is_ready)
@@ -381,6 +406,7 @@ async def test_heartbeats_go_on_during_a_long_step(socket_dir: str, client: Asyn
         assert client.status.silence < 2.0
 
 
+@pytest.mark.fault("B2", "B7")
 async def test_a_step_that_hangs_ends_the_engine_with_code_70(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(config(socket_dir, engine_hang_timeout="500ms"), Script(hang_at_step=2)) as engine:
         await wait_until(lambda: client.is_ready)

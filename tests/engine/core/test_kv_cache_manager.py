@@ -30,6 +30,7 @@ def admit(manager: KVCacheManager, request: Request, num_new_tokens: int | None 
     return block_ids
 
 
+@pytest.mark.property("P16")
 def test_a_lookup_changes_nothing(manager: KVCacheManager, hashed_of: Callable[..., Request]) -> None:
     admit(manager, hashed_of("a", A[:9]))
     free = manager.block_pool.free_queue.blocks()
@@ -45,6 +46,7 @@ def test_a_prompt_gets_blocks_for_its_chunk_only_but_all_of_it_must_fit(manager:
     assert admit(manager, hashed_of("b", A[5:30]), num_new_tokens=6) is None
 
 
+@pytest.mark.property("P13")
 def test_a_refusal_changes_nothing(manager: KVCacheManager, hashed_of: Callable[..., Request]) -> None:
     admit(manager, hashed_of("a", A[:9]))
     request = hashed_of("b", [*A[:8], *A[10:32]])

@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from stoker_engine.core.request_queue import FCFSRequestQueue, PriorityRequestQueue, RequestQueue
 
 
@@ -31,6 +33,7 @@ def test_a_lower_priority_number_is_more_urgent_and_arrival_breaks_ties(request_
     assert drain(queue) == ["d", "c", "b", "a"]
 
 
+@pytest.mark.fault("F2")
 def test_among_equal_priorities_a_preempted_request_comes_first(request_of: Callable[..., Any]) -> None:
     queue = PriorityRequestQueue()
     queue.append(request_of("early", arrival_time=1.0))

@@ -15,6 +15,7 @@ from stoker_engine.sampling_params import SamplingParams
 A = [1 + i % 27 for i in range(40)]
 
 
+@pytest.mark.property("P18")
 def test_one_budget_serves_running_requests_before_waiting_ones(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64, max_num_batched_tokens=10)
     engine.add("a", A[20:26], eos_token_ids=[])
@@ -26,6 +27,7 @@ def test_one_budget_serves_running_requests_before_waiting_ones(engine_of: Calla
     assert engine.step().num_scheduled_tokens == {"a": 1, "b": 2, "c": 5}
 
 
+@pytest.mark.property("P19")
 def test_no_more_requests_run_than_there_are_seats(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64, max_num_seqs=2, max_num_batched_tokens=64)
     for request_id in "abc":
@@ -53,6 +55,7 @@ def test_a_request_is_admitted_only_when_its_whole_sequence_fits(engine_of: Call
     assert engine.scheduler.make_stats().num_preemptions == 0
 
 
+@pytest.mark.fault("C8")
 def test_a_live_id_cannot_be_added_again(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     first = engine.add("a", A[:5], eos_token_ids=[])
@@ -63,6 +66,7 @@ def test_a_live_id_cannot_be_added_again(engine_of: Callable[..., Any]) -> None:
     assert first.status is RequestStatus.FINISHED_LENGTH_CAPPED
 
 
+@pytest.mark.property("P37")
 def test_an_id_may_be_used_again_after_its_request_has_ended(engine_of: Callable[..., Any], reference_output: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("a", A[:5])
@@ -88,6 +92,7 @@ def test_an_aborted_request_frees_its_blocks_wherever_it_is(engine_of: Callable[
     assert engine.state.kv_cache_manager.block_tables == {}
 
 
+@pytest.mark.property("P36")
 def test_aborting_unknown_and_finished_requests_changes_nothing(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("a", A[:5], max_tokens=1)
@@ -96,6 +101,7 @@ def test_aborting_unknown_and_finished_requests_changes_nothing(engine_of: Calla
     assert not engine.scheduler.has_requests()
 
 
+@pytest.mark.fault("C18")
 def test_a_request_aborted_during_its_step_gets_no_output(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("a", A[:5])
@@ -105,6 +111,8 @@ def test_a_request_aborted_during_its_step_gets_no_output(engine_of: Callable[..
     assert len(engine.results["b"].token_ids) == 1
 
 
+@pytest.mark.property("P37")
+@pytest.mark.fault("D1")
 def test_an_id_that_came_back_during_the_step_gets_nothing_of_it(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("a", A[:5])
@@ -115,6 +123,7 @@ def test_an_id_that_came_back_during_the_step_gets_nothing_of_it(engine_of: Call
     assert engine.scheduler.update_from_output(scheduler_output, output) == {}
 
 
+@pytest.mark.property("P28")
 def test_the_worker_is_told_of_an_end_exactly_once(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("a", A[:5], max_tokens=1)
@@ -161,6 +170,7 @@ def test_an_empty_prompt_is_refused() -> None:
         Request.from_engine_core_request(EngineCoreRequest("a", [], SamplingParams(), 0.0), None)
 
 
+@pytest.mark.fault("C3")
 @pytest.mark.case("C052")
 def test_requests_larger_than_the_pool_end_and_nobody_behind_them_waits(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(21, max_model_len=1024, block_size=16, max_num_seqs=8, max_num_batched_tokens=2048)
@@ -180,6 +190,7 @@ def test_requests_larger_than_the_pool_end_and_nobody_behind_them_waits(engine_o
     assert all(engine.results[f"short {number}"].finish_reason in (FinishReason.STOP, FinishReason.LENGTH) for number in range(10))
 
 
+@pytest.mark.fault("C2")
 def test_min_tokens_beyond_the_context_still_ends(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64, max_model_len=16)
     engine.add("a", A[:10], min_tokens=30, max_tokens=40)
@@ -187,6 +198,7 @@ def test_min_tokens_beyond_the_context_still_ends(engine_of: Callable[..., Any])
     assert (len(engine.results["a"].token_ids), engine.results["a"].finish_reason) == (6, FinishReason.LENGTH)
 
 
+@pytest.mark.property("P39")
 def test_a_reset_waits_for_an_idle_engine_and_then_every_lookup_misses(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("a", A[:12], max_tokens=2, eos_token_ids=[])

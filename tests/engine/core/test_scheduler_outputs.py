@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import Request
 from stoker_engine.core.scheduler import Scheduler
@@ -28,6 +30,7 @@ def scheduler_with(config: Any, *requests: Request) -> Scheduler:
     return scheduler
 
 
+@pytest.mark.property("P35")
 def test_a_partial_prefill_says_nothing(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64, max_num_batched_tokens=8)
     engine.add("a", A[:20])
@@ -73,6 +76,7 @@ def test_a_request_preempted_before_its_first_token_keeps_its_first_prefill_stat
     assert event_types(first)[:2] == [EngineCoreEventType.QUEUED, EngineCoreEventType.SCHEDULED]
 
 
+@pytest.mark.property("P44")
 def test_log_probabilities_come_for_exactly_the_tokens_kept(config_of: Callable[..., Any], request_of: Callable[..., Request]) -> None:
     scheduler = scheduler_with(config_of(), request_of("a", eos_token_ids=[6], logprobs=0))
     output = one_step(scheduler, ModelRunnerOutput({"a": [5, 6, 7]}, {"a": ROWS}))
@@ -99,6 +103,7 @@ def test_a_stop_token_is_named(config_of: Callable[..., Any], request_of: Callab
     assert (output.finish_reason, output.stop_reason) == (FinishReason.STOP, 5)
 
 
+@pytest.mark.fault("B11")
 def test_a_failed_request_ends_alone_with_the_reason(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("a", A[:9], eos_token_ids=[])
@@ -134,6 +139,7 @@ def test_a_request_that_shares_a_failed_block_in_the_same_step_fails_too(engine_
     assert engine.pool.cached_blocks == {}
 
 
+@pytest.mark.fault("C19")
 def test_a_computed_request_without_a_token_fails_rather_than_waits(config_of: Callable[..., Any], request_of: Callable[..., Request]) -> None:
     scheduler = scheduler_with(config_of(), request_of("a"))
     output = one_step(scheduler, ModelRunnerOutput())

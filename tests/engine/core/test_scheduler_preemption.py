@@ -1,11 +1,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from stoker_engine.core.request import RequestStatus
 
 A = [1 + i % 27 for i in range(40)]
 
 
+@pytest.mark.fault("C17")
 def test_the_least_urgent_gives_way_even_when_it_is_scheduled_already(engine_of: Callable[..., Any], reference_output: Callable[..., Any]) -> None:
     engine = engine_of(5, max_num_batched_tokens=16, scheduling_policy="priority")
     low = engine.add("low", A[:6], priority=5, eos_token_ids=[])
@@ -23,6 +26,8 @@ def test_the_least_urgent_gives_way_even_when_it_is_scheduled_already(engine_of:
     assert engine.results["high"].token_ids == reference_output(A[6:14], eos_token_ids=[]).token_ids
 
 
+@pytest.mark.property("P24")
+@pytest.mark.fault("C16")
 def test_a_victim_before_the_cursor_makes_nobody_lose_a_turn(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(7, max_num_batched_tokens=32, scheduling_policy="priority")
     engine.add("a", A[:5], priority=9, eos_token_ids=[])
@@ -46,6 +51,7 @@ def test_the_least_urgent_gives_itself_up_and_those_after_it_go_on(engine_of: Ca
     assert step.num_scheduled_tokens == {"high": 1}
 
 
+@pytest.mark.property("P23")
 def test_nobody_is_admitted_in_a_step_that_preempts(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(5, max_num_batched_tokens=16)
     engine.add("a", A[:7], eos_token_ids=[])
@@ -73,6 +79,7 @@ def test_room_made_by_a_preemption_is_for_running_requests_first(engine_of: Call
     assert list(engine.step().num_scheduled_tokens) == ["high", "urgent"]
 
 
+@pytest.mark.fault("F2")
 def test_several_victims_of_one_step_come_back_in_their_order(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(7, max_num_batched_tokens=64)
     for request_id, prompt in (("a", A[:8]), ("b", A[8:16]), ("c", A[16:19]), ("d", A[19:22])):
@@ -85,6 +92,7 @@ def test_several_victims_of_one_step_come_back_in_their_order(engine_of: Callabl
     assert engine.scheduler.make_stats().num_preemptions == 2
 
 
+@pytest.mark.property("P31")
 def test_a_more_urgent_request_is_admitted_first(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64, max_num_seqs=1, scheduling_policy="priority")
     for request_id, priority, arrival_time in (("a", 3, 1.0), ("b", 1, 3.0), ("c", 1, 2.0)):
@@ -95,6 +103,7 @@ def test_a_more_urgent_request_is_admitted_first(engine_of: Callable[..., Any]) 
     assert order == ["c", "b", "a"]
 
 
+@pytest.mark.property("P16")
 def test_requests_that_skip_the_cache_compute_all_and_still_fill_it(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(64)
     engine.add("first", A[:9], max_tokens=1)

@@ -152,6 +152,8 @@ def run(machine: Callable[[], SchedulerMachine], *, max_examples: int, steps: in
     )
 
 
+@pytest.mark.property("P1", "P2", "P3", "P5", "P6", "P7", "P8", "P9", "P10", "P12", "P18", "P19", "P20", "P22", "P23", "P24")
+@pytest.mark.property("P29", "P30", "P31", "P34", "P35", "P38", "P40", "P42")
 @pytest.mark.case("C040", "C043")
 def test_whatever_happens_every_request_gets_its_own_tokens_and_leaves_nothing(
     engine_of: Callable[..., Any], checks: Any, reference_output: Callable[..., Any]

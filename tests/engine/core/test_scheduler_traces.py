@@ -27,6 +27,7 @@ def test_prompts_are_split_over_steps_by_one_token_budget(engine_of: Callable[..
     ]
 
 
+@pytest.mark.property("P14")
 @pytest.mark.parametrize(
     ("prompt", "salt", "num_cached_tokens"),
     [

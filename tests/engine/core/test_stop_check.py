@@ -34,6 +34,7 @@ def test_an_id_that_is_both_counts_as_the_models_own_end(request_of: Callable[..
     assert request.stop_reason is None
 
 
+@pytest.mark.property("P43")
 def test_without_eos_ids_nothing_stops_before_the_cap(request_of: Callable[..., Any]) -> None:
     assert sample(request_of(eos_token_ids=[], max_tokens=3), 0, 0, 0) is RequestStatus.FINISHED_LENGTH_CAPPED
 
@@ -47,6 +48,8 @@ def test_min_tokens_holds_back_every_stop_until_it_is_reached(request_of: Callab
     assert sample(request, 7, 7, 7, 7) is RequestStatus.FINISHED_STOPPED
 
 
+@pytest.mark.property("P42")
+@pytest.mark.fault("C2")
 def test_the_context_ends_a_request_short_of_its_min_tokens(request_of: Callable[..., Any]) -> None:
     request = request_of(prompt=[1, 2, 3], min_tokens=10, max_tokens=20)
     request.max_num_tokens = 5

@@ -59,6 +59,7 @@ async def collect(llm: AsyncLLM, params: SamplingParams, prompt: str | list[int]
     return [output async for output in llm.generate(prompt, params, options(request_id))]
 
 
+@pytest.mark.property("P51")
 async def test_deltas_join_to_the_text_of_the_reply(socket_dir: str, llm: AsyncLLM, tokenizer: Tokenizer, wait_until: WaitUntil) -> None:
     reply = "The answer is 42 — 漢字 and 😀."
     script = Script(default_reply=[*tokenizer.encode(reply), tokenizer.eos_token_ids[0]])
@@ -82,6 +83,7 @@ async def test_a_stop_string_ends_it_in_the_engine_too(socket_dir: str, llm: Asy
         await wait_until(lambda: recorder.scheduler_stats.num_running == 0 and recorder.scheduler_stats.kv_cache_usage == 0.0)
 
 
+@pytest.mark.property("P48")
 async def test_each_of_n_choices_finishes_once(socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[100, 101])):
         await wait_until(lambda: llm.is_ready)
@@ -104,6 +106,8 @@ async def test_closing_the_generator_aborts_in_the_engine(socket_dir: str, llm: 
         await wait_until(lambda: recorder.scheduler_stats.num_running == 0 and recorder.scheduler_stats.kv_cache_usage == 0.0, 1.0)
 
 
+@pytest.mark.property("P38")
+@pytest.mark.fault("D2")
 async def test_a_cancelled_consumer_leaves_nothing_behind(socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil, recorder: Recorder) -> None:
     params = SamplingParams(n=2, max_tokens=5000, ignore_eos=True)
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.001)):
@@ -119,6 +123,7 @@ async def test_a_cancelled_consumer_leaves_nothing_behind(socket_dir: str, llm: 
         await wait_until(lambda: recorder.scheduler_stats.num_running + recorder.scheduler_stats.num_waiting == 0, 1.0)
 
 
+@pytest.mark.property("P34", "P55")
 async def test_the_death_of_the_engine_reaches_every_consumer_and_its_successor_serves(socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil) -> None:
     with pytest.raises(EngineNotReadyError, match="no engine has connected yet"):
         await collect(llm, SamplingParams())
@@ -158,6 +163,8 @@ async def test_abort_all_ends_every_request_with_abort(socket_dir: str, llm: Asy
     assert [result[-1].outputs[0].finish_reason for result in results] == [FinishReason.ABORT] * 3
 
 
+@pytest.mark.property("P49")
+@pytest.mark.fault("D1")
 async def test_two_requests_may_share_an_external_id_and_end_apart(socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[100], step_seconds=0.002)):
         await wait_until(lambda: llm.is_ready)
@@ -215,6 +222,7 @@ async def test_shutdown_fails_what_is_live_and_frees_the_directory(socket_dir: s
     assert sorted(path.name for path in Path(socket_dir).glob("*.sock")) == []
 
 
+@pytest.mark.property("P55")
 async def test_a_fault_in_the_output_handler_fails_every_request_and_is_told(
     socket_dir: str, llm: AsyncLLM, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ def output(text: str, token_ids: list[int], index: int = 0, finish_reason: Finis
     return RequestOutput("r", None, [1, 7], [completion], finish_reason is not None, num_output_tokens=num_output_tokens)
 
 
+@pytest.mark.fault("G9")
 def test_waiting_deltas_are_joined_by_choice() -> None:
     collector = RequestOutputCollector(RequestOutputKind.DELTA)
     collector.put(output("a", [1]))
@@ -30,6 +31,7 @@ def test_waiting_deltas_are_joined_by_choice() -> None:
     assert collector.get_nowait() is None
 
 
+@pytest.mark.fault("G9")
 def test_prompt_logprobs_of_any_waiting_delta_are_kept() -> None:
     for position in (0, 1, 2):
         collector = RequestOutputCollector(RequestOutputKind.DELTA)
@@ -55,6 +57,7 @@ def test_waiting_cumulative_outputs_are_replaced_by_choice() -> None:
     assert latest.prompt_logprobs == PROMPT_LOGPROBS
 
 
+@pytest.mark.fault("G9")
 async def test_an_exception_comes_after_the_output_before_it_and_stays() -> None:
     collector = RequestOutputCollector(RequestOutputKind.DELTA)
     collector.put(output("a", [1]))

@@ -119,6 +119,7 @@ def test_without_detokenize_ids_come_at_once(processor: OutputProcessor, add: Ca
     assert (output.outputs[0].text, output.outputs[0].token_ids) == ("", [0xF0])
 
 
+@pytest.mark.fault("G16")
 @pytest.mark.parametrize("request_id", ["r", "r-1"])
 def test_an_abort_by_either_id_gives_what_there_is(processor: OutputProcessor, add: Callable[..., RequestOutputCollector], request_id: str) -> None:
     collector = add(stop=["STOP"], output_kind=DELTA)
@@ -130,6 +131,7 @@ def test_an_abort_by_either_id_gives_what_there_is(processor: OutputProcessor, a
     assert processor.num_requests == 0
 
 
+@pytest.mark.fault("G7")
 def test_an_abort_without_new_tokens_gives_empty_lists(processor: OutputProcessor, add: Callable[..., RequestOutputCollector]) -> None:
     collector = add(output_kind=DELTA)
     step(processor, said("hi"))
@@ -147,6 +149,7 @@ def test_an_abort_ends_all_requests_of_an_external_id_and_no_other(processor: Ou
     assert processor.num_requests == 1
 
 
+@pytest.mark.fault("G16")
 def test_an_aborted_request_without_a_collector_is_returned_by_the_next_step(processor: OutputProcessor, make_request: MakeRequest) -> None:
     processor.add_request(make_request(), None, None, 0, None)
     processor.abort_requests(["r-1"])
@@ -205,6 +208,7 @@ def test_times_are_intervals_between_the_moments_of_a_request(
     assert (finished.num_prompt_tokens, finished.num_cached_tokens, finished.num_generation_tokens) == (1, 4, 4)
 
 
+@pytest.mark.property("P68")
 def test_aborted_requests_are_counted_once(processor: OutputProcessor, add: Callable[..., RequestOutputCollector]) -> None:
     add("r-1")
     add("s-1")

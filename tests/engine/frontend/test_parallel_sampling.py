@@ -46,6 +46,7 @@ def said(index: int, text: str, finish_reason: FinishReason | None = None) -> En
     return EngineCoreOutput(f"{index}_p-1", list(text.encode()), finish_reason)
 
 
+@pytest.mark.property("P41")
 def test_children_have_their_own_ids_and_seeds_and_share_the_prompt(make_request: MakeRequest) -> None:
     request = make_request("p-1", n=3, seed=7, prompt_logprobs=1)
     params, prompt = request.sampling_params, request.prompt_token_ids

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def complete_text(data: bytes) -> str:
     return data.decode()
 
 
+@pytest.mark.property("P46")
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(chunks=cut_texts(), params=STOP_PARAMS)
 def test_the_text_is_that_of_the_definition(chunk_tokenizer: Tokenizer, chunks: list[bytes], params: SamplingParams) -> None:
@@ -79,6 +81,7 @@ def test_the_text_is_that_of_the_definition(chunk_tokenizer: Tokenizer, chunks: 
     assert (detokenizer.text(), matched) == expected_text(chunks, params)
 
 
+@pytest.mark.property("P46")
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(chunks=cut_texts(), stop=STOPS)
 def test_all_but_the_beginning_of_a_stop_string_is_shown_at_once(chunk_tokenizer: Tokenizer, chunks: list[bytes], stop: list[str]) -> None:
@@ -97,6 +100,7 @@ def test_all_but_the_beginning_of_a_stop_string_is_shown_at_once(chunk_tokenizer
         assert not longer
 
 
+@pytest.mark.property("P47")
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(tokens=st.lists(st.integers(0, 300), max_size=30))
 def test_any_bytes_give_the_text_of_the_whole_decoded_at_once(chunk_tokenizer: Tokenizer, tokens: list[int]) -> None:
@@ -135,6 +139,7 @@ def run_request(tokenizer: Tokenizer, token_ids: list[int], params: SamplingPara
     return outputs
 
 
+@pytest.mark.property("P45")
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(chunks=cut_texts(), params=STOP_PARAMS, ending=endings())
 def test_deltas_join_to_the_cumulative_and_the_final_output(

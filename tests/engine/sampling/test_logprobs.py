@@ -16,6 +16,7 @@ def _logits(num_rows: int) -> torch.Tensor:
     return torch.randn(num_rows, VOCAB, generator=torch.Generator().manual_seed(1)) * 2
 
 
+@pytest.mark.property("P44")
 @pytest.mark.parametrize("num_top", [0, 1, 5, VOCAB, -1])
 def test_lists_have_the_token_then_the_most_likely_ones(num_top: int) -> None:
     logprobs = torch.log_softmax(_logits(4), dim=-1)
@@ -88,6 +89,7 @@ def test_prompt_logprobs_do_not_depend_on_the_chunks(chunks: list[int]) -> None:
     assert all(math.isclose(row[0], float(logprobs[i, token[0]])) for i, (row, token) in enumerate(zip(whole.logprobs, whole.token_ids, strict=True)))
 
 
+@pytest.mark.fault("C11", "E4")
 def test_logits_of_a_prompt_are_computed_in_bounded_pieces(monkeypatch) -> None:
     monkeypatch.setattr(prompt_logprobs, "MAX_LOGITS_BYTES", 4 * VOCAB * 3)
     sizes = []

@@ -26,6 +26,7 @@ def test_an_end_token_comes_right_after_min_tokens(make_state, sample, min_token
     assert output == [VOCAB - 1] * min_tokens + [EOS] * (min_tokens < 32)
 
 
+@pytest.mark.property("P43")
 @pytest.mark.case("C046")
 @pytest.mark.parametrize(("stop_token_ids", "biased"), [([], 9), ([11], 11)])
 @pytest.mark.parametrize("prompt_length", [3, 50])

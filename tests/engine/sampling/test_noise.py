@@ -23,10 +23,12 @@ def test_requests_without_a_seed_differ_by_id_and_by_the_engines_seed() -> None:
     assert len(keys) == 4
 
 
+@pytest.mark.property("P41")
 def test_a_seed_means_the_same_noise_for_every_request_and_engine() -> None:
     assert request_key(7, 0, "a") == request_key(7, 1, "b")
 
 
+@pytest.mark.fault("E6")
 def test_noise_is_a_function_of_seed_position_and_token() -> None:
     together = _noise([5, 6, 5], [10, 10, 11], 300)
     for row, (key, position) in enumerate(((5, 10), (6, 10), (5, 11))):

@@ -148,6 +148,8 @@ def test_the_pick_follows_the_probabilities(make_state, truncation: dict[str, fl
     assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
 
 
+@pytest.mark.property("P41")
+@pytest.mark.fault("E6")
 def test_a_row_samples_the_same_alone_and_in_any_batch(make_state, sample) -> None:
     rng = random.Random(4)
     rows = [_random_row(rng, greedy=i % 7 == 0) for i in range(40)]
@@ -172,6 +174,7 @@ def test_a_row_of_a_real_vocabulary_has_the_same_tokens_in_every_batch(make_stat
         assert together == alone
 
 
+@pytest.mark.fault("B11")
 @pytest.mark.case("C061")
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_a_row_of_bad_logits_fails_alone(make_state, sample, poison: float) -> None:
@@ -218,6 +221,7 @@ def test_ids_that_the_tokenizer_lacks_are_never_sampled_nor_listed(make_state, s
         assert math.isclose(sum(map(math.exp, lists.logprobs[0][1:])), 1.0, rel_tol=1e-4)
 
 
+@pytest.mark.fault("C9")
 def test_ids_outside_the_vocabulary_in_a_requests_lists_have_no_effect(make_state, sample) -> None:
     params = SamplingParams(
         temperature=0.0, logit_bias={VOCAB: 100.0, 10**9: 100.0}, stop_token_ids=[VOCAB + 5, 2**40], allowed_token_ids=[7, VOCAB], min_tokens=2

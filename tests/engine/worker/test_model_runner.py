@@ -35,6 +35,8 @@ def test_a_prefill_in_chunks_gives_the_tokens_of_one_in_whole(make_driver, alone
     assert request.output == alone(prompt, KINDS["seeded"], 10)
 
 
+@pytest.mark.property("P41")
+@pytest.mark.fault("E6")
 @pytest.mark.case("C049")
 @pytest.mark.parametrize("num_neighbors", [1, 3, 7])
 def test_a_seeded_request_is_the_same_beside_neighbors_that_come_and_go(make_driver, alone, num_neighbors: int) -> None:
@@ -95,6 +97,7 @@ def test_a_preempted_request_goes_on_as_if_nothing_had_happened(make_driver, kin
     assert outputs[0] == outputs[1]
 
 
+@pytest.mark.fault("E7")
 @pytest.mark.case("C040")
 def test_a_prefix_in_cached_blocks_gives_the_tokens_of_a_cold_start(make_driver, alone) -> None:
     prefix = _prompt(8, 4 * BLOCK_SIZE)
@@ -205,6 +208,7 @@ def test_a_request_the_worker_does_not_know_fails_alone(make_driver) -> None:
     assert list(output.sampled_token_ids) == ["a"]
 
 
+@pytest.mark.fault("C19")
 @pytest.mark.parametrize(("num_scheduled", "block_ids", "what"), [(6, [1], "has no tokens"), (5, [], "has no KV cache slots"), (0, [1], "has no tokens")])
 def test_a_request_scheduled_beyond_what_it_has_fails_alone(make_driver, num_scheduled, block_ids, what) -> None:
     driver = make_driver()

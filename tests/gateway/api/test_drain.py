@@ -1,6 +1,8 @@
 import asyncio
 from contextlib import ExitStack
 
+import pytest
+
 from stoker_gateway.api.drain import Drain, StopStage
 
 
@@ -40,6 +42,7 @@ async def test_a_second_stop_aborts_what_is_in_flight() -> None:
     assert (report.in_flight_at_start, report.aborted, report.completed) == (2, 2, 0)
 
 
+@pytest.mark.fault("F7")
 async def test_a_request_that_fails_is_no_longer_in_flight() -> None:
     drain = Drain(timeout_seconds=60)
     try:

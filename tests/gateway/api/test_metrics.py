@@ -65,6 +65,7 @@ def test_every_sample_is_labeled_with_the_model(metrics: Metrics) -> None:
             assert sample.labels["model_name"] == "m" and sample.labels["engine"] == "0"
 
 
+@pytest.mark.property("P68")
 @pytest.mark.case("C065")
 def test_without_an_engine_nothing_runs_or_waits(metrics: Metrics) -> None:
     metrics.record(SchedulerStats(num_running=2, num_waiting=1, kv_cache_usage=0.5), IterationStats())
@@ -72,6 +73,7 @@ def test_without_an_engine_nothing_runs_or_waits(metrics: Metrics) -> None:
     assert values["stoker_num_requests_running"] == values["stoker_num_requests_waiting"] == values["stoker_kv_cache_usage_ratio"] == 0
 
 
+@pytest.mark.property("P68")
 def test_totals_go_on_when_another_engine_counts_from_zero(metrics: Metrics) -> None:
     for total in (5, 8, 2, 3):
         metrics.record(SchedulerStats(num_preemptions=total), IterationStats())
