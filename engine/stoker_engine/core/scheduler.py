@@ -47,7 +47,7 @@ class Scheduler:
             kv_cache_manager=kv_cache_manager,
             waiting=PriorityRequestQueue() if priority_scheduling else FCFSRequestQueue(),
         )
-        self._in_flight: deque[StepPlan] = deque()
+        self.steps_under_way: deque[StepPlan] = deque()
         self._finished_request_ids: dict[str, None] = {}
         self._preempted_request_ids: list[str] = []
         self._rejections: list[tuple[int, EngineCoreOutput]] = []
@@ -94,7 +94,7 @@ class Scheduler:
                 schedule_waiting(state, plan)
         scheduler_output = plan.build()
         if plan.num_scheduled_tokens:
-            self._in_flight.append(plan)
+            self.steps_under_way.append(plan)
         state.counters.num_batched_tokens = scheduler_output.total_num_scheduled_tokens
         state.counters.num_steps += scheduler_output.total_num_scheduled_tokens > 0
         return scheduler_output
@@ -195,7 +195,7 @@ class Scheduler:
         """The oldest step under way. A step of zero tokens is not among them: nothing comes of it."""
         if not scheduler_output.num_scheduled_tokens:
             return StepPlan(0, {}, [])
-        plan = self._in_flight.popleft()
+        plan = self.steps_under_way.popleft()
         if plan.num_scheduled_tokens is not scheduler_output.num_scheduled_tokens:
             raise RuntimeError("results must be taken in the order of their steps")
         return plan
@@ -215,7 +215,7 @@ class Scheduler:
         constrained = self.state.constrained
         if not constrained:
             return []
-        return [request for request in self._in_flight[-1].sampling if constrained.get(request.request_id) is request]
+        return [request for request in self.steps_under_way[-1].sampling if constrained.get(request.request_id) is request]
 
     def _let_go(self, ended: list[Request]) -> None:
         """Ended requests leave every table; the worker is told in the next step.

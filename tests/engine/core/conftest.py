@@ -1,8 +1,10 @@
-"""A scheduler driven without a model: a worker that hashes what its blocks hold, and checks of everything that must hold after each operation."""
+"""A scheduler driven without a model, in any way of stepping: a worker that hashes what its blocks hold, and checks of all that must hold after each
+operation."""
 
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,16 +12,19 @@ import pytest
 
 from stoker_engine.config import EngineConfig, ModelConfig
 from stoker_engine.core.block_hash import BlockHasher
+from stoker_engine.core.engine_core import choose_stepping
+from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import Request, RequestStatus
 from stoker_engine.core.scheduler import Scheduler
-from stoker_engine.core.scheduler_output import NewRequestData, SchedulerOutput
+from stoker_engine.core.scheduler_output import CachedRequestData, NewRequestData, SchedulerOutput
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.protocol import EngineCoreOutput, EngineCoreRequest
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreRequest, LogprobsLists
 from stoker_engine.sampling_params import SamplingParams
 
 POISON = (-1, -1)
 NOT_A_NUMBER = (-2, -2)
+NOTHING = SchedulerOutput([], CachedRequestData(), {}, 0, [], [])
 VOCAB_SIZE = 29
 EOS = 0
 
@@ -60,13 +65,18 @@ class HashModelWorker:
         self.slots = [[POISON] * block_size for _ in range(num_blocks)]
         self.requests: dict[str, WorkerRequest] = {}
         self.failing: set[str] = set()
-        self.num_first_times: Counter[str] = Counter()
+        self.scheduled: list[str] = []
 
     def poison(self, block_ids: Iterable[int]) -> None:
         for block_id in block_ids:
             self.slots[block_id] = [POISON] * self.block_size
 
     def execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
+        self.forward(scheduler_output)
+        return self.sample(None)
+
+    def forward(self, scheduler_output: SchedulerOutput) -> None:
+        assert not self.scheduled, "a forward before the tokens of the one before were sampled"
         for request_id in (*scheduler_output.finished_request_ids, *scheduler_output.preempted_request_ids):
             self.requests.pop(request_id, None)
         for new in scheduler_output.new_requests:
@@ -79,9 +89,13 @@ class HashModelWorker:
             self.poison(block_ids)
         for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
             self._write(request_id, num_tokens)
-        output = ModelRunnerOutput()
-        for request_id in scheduler_output.num_scheduled_tokens:
-            self._sample(request_id, output)
+        self.scheduled = list(scheduler_output.num_scheduled_tokens)
+
+    def sample(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
+        output, bitmasks = ModelRunnerOutput(), grammar_output.bitmasks if grammar_output else {}
+        for request_id in self.scheduled:
+            self._sample(request_id, output, bitmasks.get(request_id))
+        self.scheduled = []
         return output
 
     def _start(self, new: NewRequestData) -> None:
@@ -107,7 +121,7 @@ class HashModelWorker:
         assert value != POISON, "a slot was read before it was written"
         return value
 
-    def _sample(self, request_id: str, output: ModelRunnerOutput) -> None:
+    def _sample(self, request_id: str, output: ModelRunnerOutput, bitmask: bytes | None) -> None:
         request = self.requests[request_id]
         if request.num_computed_tokens < len(request.token_ids):
             return
@@ -116,15 +130,41 @@ class HashModelWorker:
             token_id, stored = self._read(request, position)
             if token_id == NOT_A_NUMBER[0]:
                 output.failures[request_id] = NOT_FINITE
+                request.token_ids.append(0)  # steps that are scheduled already count on a token
                 return
             state = chain(state, token_id)
             assert state == stored, "a block was computed after another prefix"
         token_id = state % VOCAB_SIZE
-        if len(request.token_ids) - request.num_prompt_tokens < request.params.min_tokens:
-            while token_id in request.end_token_ids:
-                token_id = (token_id + 1) % VOCAB_SIZE
+        too_early = request.end_token_ids if len(request.token_ids) - request.num_prompt_tokens < request.params.min_tokens else ()
+        while token_id in too_early or (bitmask is not None and not bitmask[token_id // 8] >> token_id % 8 & 1):
+            token_id = (token_id + 1) % VOCAB_SIZE
         request.token_ids.append(token_id)
         output.sampled_token_ids[request_id] = [token_id]
+        if request.params.logprobs is not None:
+            output.logprobs[request_id] = LogprobsLists([[token_id]], [[-(state % 97) / 8]], [1])
+
+
+class HashModelExecutor:
+    """Computes when it is called, as a worker does that makes its calls in their order; `log` has the calls. The futures may be waited for later."""
+
+    def __init__(self, worker: HashModelWorker, on_forward: Callable[[SchedulerOutput], None]) -> None:
+        self.worker, self.on_forward = worker, on_forward
+        self.log: list[str] = []
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
+        self.log.append("forward")
+        self.on_forward(scheduler_output)
+        self.worker.forward(scheduler_output)
+        return self._done(None if scheduler_output.total_num_scheduled_tokens else ModelRunnerOutput())
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> Future[ModelRunnerOutput]:
+        self.log.append("sample" if grammar_output is None else "sample by bitmask")
+        return self._done(self.worker.sample(grammar_output))
+
+    def _done(self, result: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(result)
+        return future
 
 
 @dataclass
@@ -137,7 +177,7 @@ class Result:
 
 
 class Engine:
-    """Scheduler and hash model worker, one step at a time."""
+    """Scheduler and hash model worker, one step at a time; the settings say how steps follow each other."""
 
     def __init__(self, num_blocks: int, max_model_len: int = 1024, **settings: Any) -> None:
         config = make_config(**settings)
@@ -145,11 +185,15 @@ class Engine:
         self.hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
         self.scheduler = Scheduler(config, max_model_len=max_model_len, num_blocks=num_blocks)
         self.worker = HashModelWorker(num_blocks, config.block_size)
+        self.executor = HashModelExecutor(self.worker, self._note)
+        self.stepping = choose_stepping(config, self.scheduler, self.executor, self._take_aborts)
         self.results: dict[str, Result] = {}
         self.prefixes: dict[bytes, tuple[int, ...]] = {}
-        self.aborted: set[str] = set()
-        self.reported: Counter[str] = Counter()
-        self.last: SchedulerOutput | None = None
+        self.aborted, self.reported = set[str](), Counter[str]()
+        self.last, self.entitled, self.waited = NOTHING, set[str](), False
+        self.aborted_meanwhile: list[tuple[str, int]] = []
+        self._aborts: tuple[str, ...] = ()
+        self._unended: dict[str, Request] = {}
 
     @property
     def state(self) -> Any:
@@ -159,10 +203,11 @@ class Engine:
     def pool(self) -> Any:
         return self.scheduler.state.kv_cache_manager.block_pool
 
-    def add(self, request_id: str, prompt: Sequence[int], **fields: Any) -> Request:
+    def add(self, request_id: str, prompt: Sequence[int], grammar: Any = None, **fields: Any) -> Request:
         request = Request.from_engine_core_request(make_engine_core_request(request_id, prompt, **fields), self.hasher)
+        request.grammar = grammar
         self.scheduler.add_request(request)
-        self.results[request_id] = Result()
+        self.results[request_id], self._unended[request_id] = Result(), request
         return request
 
     def abort(self, *request_ids: str) -> list[tuple[str, int]]:
@@ -170,27 +215,40 @@ class Engine:
         self.aborted |= {request_id for request_id, _ in ended}
         return ended
 
+    def has_work(self) -> bool:
+        return self.scheduler.has_requests() or self.stepping.num_in_flight > 0
+
     def step(self, abort_meanwhile: Iterable[str] = ()) -> SchedulerOutput:
-        scheduler_output = self.scheduler.schedule()
-        for request in self.state.requests.values():
-            self._remember_prefixes(request)
-        output = self.worker.execute(scheduler_output)
-        self.abort(*abort_meanwhile)
-        for of_client in self.scheduler.update_from_output(scheduler_output, output).values():
+        """Returns what was handed to the worker, or NOTHING. `entitled` are then those of the running that were to go on."""
+        self._aborts, self.last, self.aborted_meanwhile = tuple(abort_meanwhile), NOTHING, []
+        self.waited = self.stepping.num_in_flight > 0
+        is_async = self.state.limits.async_scheduling
+        self.entitled = {
+            request.request_id
+            for request in self.state.running
+            if not (promised := request.num_output_placeholders) or (is_async and request.num_tokens + promised < request.max_num_tokens)
+        }
+        update = self.stepping.step()
+        for of_client in (update.outputs or {}).values():
             for engine_core_output in of_client:
                 self._deliver(engine_core_output)
-        self.reported.update(scheduler_output.finished_request_ids)
+        self._remember_prefixes()
         self.worker.poison(block.block_id for block in self.pool.free_queue.blocks() if block.block_hash is None)
+        return self.last
+
+    def _note(self, scheduler_output: SchedulerOutput) -> None:
+        self._remember_prefixes()
+        self.reported.update(scheduler_output.finished_request_ids)
         self.last = scheduler_output
-        return scheduler_output
+
+    def _take_aborts(self) -> None:
+        self.aborted_meanwhile = self.abort(*self._aborts)
 
     def run(self, max_steps: int = 2000) -> None:
         """Until there is nothing to do."""
-        for _ in range(max_steps):
-            if not self.scheduler.has_requests():
-                return
+        while self.has_work():
+            assert (max_steps := max_steps - 1), f"still busy: {self.scheduler.make_stats()}"
             self.step()
-        raise AssertionError(f"still busy after {max_steps} steps: {self.scheduler.make_stats()}")
 
     def table(self, request_id: str) -> list[int]:
         return [block.block_id for block in self.state.kv_cache_manager.block_tables[request_id].blocks]
@@ -204,11 +262,15 @@ class Engine:
         result.token_ids += output.new_token_ids
         result.finish_reason = output.finish_reason
 
-    def _remember_prefixes(self, request: Request) -> None:
-        token_ids = request.sequence.token_ids
-        for index, block_hash in enumerate(request.sequence.block_hashes):
-            prefix = tuple(token_ids[: (index + 1) * self.block_size])
-            assert self.prefixes.setdefault(block_hash, prefix) == prefix, "two prefixes with one hash"
+    def _remember_prefixes(self) -> None:
+        for request in tuple(self._unended.values()):
+            token_ids = request.sequence.token_ids
+            for index, block_hash in enumerate(request.sequence.block_hashes):
+                prefix = tuple(token_ids[: (index + 1) * self.block_size])
+                assert len(prefix) == (index + 1) * self.block_size, "a hash of tokens that are not known"
+                assert self.prefixes.setdefault(block_hash, prefix) == prefix, "two prefixes with one hash"
+            if self.state.requests.get(request.request_id) is not request:
+                del self._unended[request.request_id]
 
 
 def check_blocks(engine: Engine) -> None:
@@ -239,13 +301,17 @@ def check_requests(engine: Engine) -> None:
     running, waiting = list(state.running), list(state.waiting)
     assert Counter(request.request_id for request in (*running, *waiting)) == Counter(dict.fromkeys(state.requests, 1))
     assert len(running) <= state.limits.max_num_seqs
+    promised = Counter(request for plan in engine.scheduler.steps_under_way for request in plan.sampling)
+    assert all(request.num_output_placeholders == promised[request] for request in (*running, *waiting))
     assert set(state.kv_cache_manager.block_tables) == {request.request_id for request in running}
     assert all(request.status is RequestStatus.RUNNING for request in running)
     assert all(request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED) and not request.num_computed_tokens for request in waiting)
     owners: dict[int, tuple[str | None, list[int]]] = {}
     for request in running:
         table = state.kv_cache_manager.block_tables[request.request_id]
-        assert 0 <= request.num_computed_tokens < request.num_tokens < request.max_num_tokens
+        num_expected = request.num_tokens + request.num_output_placeholders
+        assert 0 <= request.num_computed_tokens < num_expected <= request.max_num_tokens
+        assert request.num_tokens < request.max_num_tokens
         assert len(table.blocks) == -(-request.num_computed_tokens // engine.block_size)
         for index, block in enumerate(table.blocks):
             prefix = (request.wire.cache_salt, request.sequence.token_ids[: (index + 1) * engine.block_size])
@@ -254,6 +320,8 @@ def check_requests(engine: Engine) -> None:
 
 def check_step(engine: Engine, before: dict[str, list[int]], scheduler_output: SchedulerOutput) -> None:
     """`before` is the block table of each request that ran before the step."""
+    if scheduler_output is NOTHING:
+        return
     scheduled, limits = scheduler_output.num_scheduled_tokens, engine.state.limits
     new_ids = [new.request_id for new in scheduler_output.new_requests]
     preempted = set(scheduler_output.preempted_request_ids)
@@ -263,8 +331,8 @@ def check_step(engine: Engine, before: dict[str, list[int]], scheduler_output: S
     assert not preempted & set(scheduled)
     assert not (preempted and new_ids)
     if scheduler_output.total_num_scheduled_tokens < limits.max_num_batched_tokens:
-        assert set(before) == preempted | set(scheduler_output.cached_requests.request_ids), "a running request lost its turn"
-    assert scheduled or (not before and not engine.state.waiting), "there is work, and nobody works"
+        assert engine.entitled <= preempted | set(scheduler_output.cached_requests.request_ids), "a running request lost its turn"
+    assert scheduled or preempted or engine.waited or (not before and not engine.state.waiting), "there is work, and nobody works"
     for request_id, block_ids in before.items():
         if request_id in engine.state.kv_cache_manager.block_tables:
             assert engine.table(request_id)[: len(block_ids)] == block_ids
@@ -272,7 +340,7 @@ def check_step(engine: Engine, before: dict[str, list[int]], scheduler_output: S
 
 def check_idle(engine: Engine) -> None:
     """Nothing is left of any request but cached blocks."""
-    assert not engine.scheduler.has_requests()
+    assert not engine.has_work()
     assert engine.scheduler.num_unfinished_requests == 0
     assert engine.state.kv_cache_manager.block_tables == {}
     assert engine.pool.num_free_blocks == engine.pool.num_usable_blocks
