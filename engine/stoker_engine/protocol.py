@@ -168,6 +168,19 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     trace_headers: dict[str, str] | None = None
 
 
+class EnginePhase(enum.StrEnum):
+    """Where an engine is in its life."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    PROFILING = "profiling"
+    WARMING_UP = "warming_up"
+    READY = "ready"
+    SLEEPING = "sleeping"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
 class PauseMode(enum.StrEnum):
     """What becomes of live requests when the engine pauses: ended, finished (new ones wait), or kept as they are."""
 
@@ -193,11 +206,15 @@ class UtilityRequest(msgspec.Struct, array_like=True, gc=False):
 
 
 class UtilityOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
-    """The answer to a UtilityRequest: exactly one of `failure_message` and `result` counts."""
+    """The answer to a UtilityRequest: exactly one of `failure_message` and `result` counts.
+
+    `phase` is the engine's after the call, which it has reported over the handshake link, too: the caller sees both together.
+    """
 
     call_id: int
     failure_message: str | None = None
     result: Any = None
+    phase: EnginePhase | None = None
 
 
 class EngineCoreOutputs(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
@@ -208,19 +225,6 @@ class EngineCoreOutputs(msgspec.Struct, array_like=True, omit_defaults=True, gc=
     scheduler_stats: SchedulerStats | None = None
     timestamp: float = 0.0
     utility_output: UtilityOutput | None = None
-
-
-class EnginePhase(enum.StrEnum):
-    """Where an engine is in its life."""
-
-    STARTING = "starting"
-    LOADING = "loading"
-    PROFILING = "profiling"
-    WARMING_UP = "warming_up"
-    READY = "ready"
-    SLEEPING = "sleeping"
-    DRAINING = "draining"
-    FAILED = "failed"
 
 
 class Hello(msgspec.Struct, tag="hello", array_like=True):

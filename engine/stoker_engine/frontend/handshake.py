@@ -32,6 +32,10 @@ from stoker_engine.protocol import (
 
 logger = logging.getLogger(__name__)
 
+REPORT_SECONDS = 1.0
+"""How long a report over one socket may be behind an answer over another."""
+REPORT_POLL_SECONDS = 0.002
+
 _SRCFD = 2
 """ZMQ_SRCFD of zmq.h: the file descriptor a frame came from, which is what monitor events name."""
 
@@ -89,6 +93,12 @@ class HandshakeServer:
     def tasks(self) -> list[asyncio.Task[None]]:
         """They run until `close`; one that ends earlier has failed."""
         return self._tasks
+
+    async def wait_for_phase(self, phase: EnginePhase | None) -> None:
+        """Returns when the report of `phase`, which is on its way, has come: whoever has put an engine to sleep or woken it finds it so."""
+        deadline = time.monotonic() + REPORT_SECONDS
+        while phase is not None and phase is not self._status.phase and self._identity is not None and time.monotonic() < deadline:
+            await asyncio.sleep(REPORT_POLL_SECONDS)
 
     async def close(self) -> None:
         for task in self._tasks:
