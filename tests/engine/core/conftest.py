@@ -1,5 +1,4 @@
-"""A scheduler driven without a model, in any way of stepping: a worker that hashes what its blocks hold, and checks of all that must hold after each
-operation."""
+"""A scheduler driven without a model, in any way of stepping: a worker that hashes what its blocks hold, and checks of all that must hold."""
 
 import zlib
 from collections import Counter
