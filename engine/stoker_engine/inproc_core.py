@@ -27,7 +27,6 @@ class EngineCoreInproc:
 
     def __init__(self, config: EngineConfig, executor: Executor) -> None:
         self._outputs: list[EngineCoreOutputs] = []
-        self._executor = executor
         try:
             self._core = EngineCore(config, executor, _Unreported())
         except BaseException:
@@ -63,7 +62,7 @@ class EngineCoreInproc:
         self._utilities.call(call, reply)
 
     def shutdown(self) -> None:
-        self._executor.shutdown()
+        self._core.shutdown()
 
     def _keep(self, outputs: OutputsByClient) -> None:
         self._outputs.extend(outputs.values())

@@ -137,6 +137,7 @@ class EngineCoreProc(EngineCore):
         """Nobody waits for its requests and calls any more, and nobody else knows of its pause."""
         self._utilities.forget()
         self.control.client_gone()
+        self.scheduler.forget_answers()
         dropped = self.abort_all_requests()
         count = sum(len(outputs.outputs) for outputs in dropped.values())
         if self._shutdown.state is ShutdownState.SHUTTING_DOWN:

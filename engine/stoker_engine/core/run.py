@@ -170,10 +170,11 @@ class EngineProcess:
         self._exit(ExitCode.ENGINE_DEAD, "ThreadFailed", f"thread {name}: {type(error).__name__}: {error}")
 
     def _free_device(self) -> None:
-        if self._executor is None:
+        device = self._core or self._executor
+        if device is None:
             return
         try:
-            self._executor.shutdown()
+            device.shutdown()
         except Exception:  # the exit code and the last words are said already
             logger.exception("the device could not be freed")
 

@@ -147,6 +147,10 @@ class Scheduler:
         for request_id, client_index in self.finish_all_requests(RequestStatus.FINISHED_ABORTED):
             self._rejections.append((client_index, EngineCoreOutput(request_id, [], FinishReason.ABORT)))
 
+    def forget_answers(self) -> None:
+        """What a client that is gone had still to be told."""
+        self._take_rejections()
+
     def preempt_all_requests(self) -> None:
         """Between two steps: every running request gives its blocks back, and computes its tokens again when it is scheduled next."""
         self._preempted_request_ids += preempt_all(self.state)
