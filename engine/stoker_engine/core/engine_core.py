@@ -1,6 +1,5 @@
 """EngineCore: scheduler, KV cache and executor put together; `step()` is one turn of schedule → execute → update."""
 
-import gc
 import logging
 import queue
 import time
@@ -125,11 +124,6 @@ class EngineCore:
             return StepResult({}, update.executed)
         self.num_steps += 1
         return StepResult(self._stamp(update.outputs), update.executed)
-
-    def shutdown(self) -> None:
-        """Frees the device, then what start-up had kept from the garbage collector. May be called more than once."""
-        self.executor.shutdown()
-        gc.unfreeze()
 
     def _take_eager_aborts(self) -> None:
         while True:
