@@ -8,6 +8,7 @@ EngineError
 ├── EngineGenerateError      this request failed, the engine lives on (HTTP 500)
 │   └── DuplicateRequestError   its id is running already (core/request.py)
 ├── EngineNotReadyError      no engine is ready to take the request (HTTP 503)
+├── QueueFullError           too much waits for its first token already (HTTP 429)
 ├── EngineDeadError          the engine behind the request is gone (HTTP 503)
 ├── UnsupportedClientError   there is no client of this kind (a NotImplementedError)
 └── SocketDirectoryError     the socket directory cannot be used (exit code 1)
@@ -47,6 +48,10 @@ class EngineGenerateError(EngineError):
 
 class EngineNotReadyError(EngineError):
     """The engine is starting, draining or unresponsive: try again later."""
+
+
+class QueueFullError(EngineError):
+    """Too many requests, or prompt tokens, wait for their first token: try again later."""
 
 
 class EngineDeadError(EngineError):

@@ -49,6 +49,7 @@ class FinishedRequestStats:
 class IterationStats:
     """What one EngineCoreOutputs did, seen from the frontend. Lists have one value per request concerned, in seconds."""
 
+    num_new_requests: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_generation_tokens: int = 0

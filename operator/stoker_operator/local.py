@@ -37,12 +37,14 @@ def run_up(options: UpOptions) -> int:
     replicas = [(deployment, index) for deployment in deployments for index in range(deployment.spec.replicas)]
     if not replicas:
         raise ManifestError(f"{', '.join(options.files)}: $.spec.replicas: nothing to run, every InferenceDeployment has 0; set 1 or more")
-    ports = choose_ports(options.host, options.port, len(replicas))
+    # The apis' ports come first, the engines' own probes after them.
+    ports = choose_ports(options.host, options.port, 2 * len(replicas))
+    pairs = list(zip(ports[: len(replicas)], ports[len(replicas) :], strict=True))
     directories = SocketDirectories(local_root())
     # The programs hold the read end: its end of file tells them that this process is gone, however it went.
     supervisor = SupervisorPipe()
     try:
-        plans = _plan(replicas, [Placement(str(directories.create()), options.host, port, supervisor.read_end) for port in ports])
+        plans = _plan(replicas, [Placement(str(directories.create()), options.host, *of_one, supervisor.read_end) for of_one in pairs])
         return asyncio.run(_supervise(plans, supervisor.read_end, options.question))
     except SocketDirectoryError as error:
         raise LocalError(str(error)) from error

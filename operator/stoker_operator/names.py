@@ -21,6 +21,9 @@ ENGINE = "engine"
 API_MODULE = "stoker_gateway.api"
 ENGINE_MODULE = "stoker_engine"
 
+HEALTH_PORT = 8001
+"""The engine's own probes and metrics in a pod; `stoker up` gives each engine a free port."""
+
 LOCAL_PORT = 8080
 """The OpenAI address of `stoker up`, unless `--port` says otherwise."""
 

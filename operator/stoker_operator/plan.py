@@ -8,7 +8,7 @@ import msgspec
 from stoker_engine.config import EngineConfig, EngineSettings, ModelConfig, seconds
 from stoker_engine.settings import Settings, to_command
 from stoker_gateway.api.config import ApiConfig, ApiSettings
-from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, local_title, termination_path
+from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, HEALTH_PORT, local_title, termination_path
 from stoker_operator.v1alpha1 import InferenceDeployment
 
 STOP_SECONDS = 15.0
@@ -22,6 +22,7 @@ class Placement:
     socket_dir: str
     host: str
     port: int
+    health_port: int
     supervisor_fd: int
 
 
@@ -61,7 +62,7 @@ class ReplicaPlan:
 def engine_config(deployment: InferenceDeployment) -> EngineConfig:
     """What every engine of `deployment` is told, in a pod and here."""
     spec = deployment.spec
-    return EngineConfig(model=_model(deployment), lifecycle=spec.lifecycle, **_settings(EngineSettings, spec.engine))
+    return EngineConfig(model=_model(deployment), lifecycle=spec.lifecycle, health_port=HEALTH_PORT, **_settings(EngineSettings, spec.engine))
 
 
 def api_config(deployment: InferenceDeployment) -> ApiConfig:
@@ -76,7 +77,8 @@ def plan_replica(deployment: InferenceDeployment, index: int, placement: Placeme
     engine_termination = termination_path(placement.socket_dir, ENGINE)
     local: dict[str, Any] = {"socket_dir": placement.socket_dir, "supervisor_fd": placement.supervisor_fd}
     api = msgspec.structs.replace(api_config(deployment), host=placement.host, port=placement.port, termination_message_path=api_termination, **local)
-    engine = msgspec.structs.replace(engine_config(deployment), termination_message_path=engine_termination, **local)
+    health: dict[str, Any] = {"health_host": placement.host, "health_port": placement.health_port}
+    engine = msgspec.structs.replace(engine_config(deployment), termination_message_path=engine_termination, **health, **local)
     return ReplicaPlan(
         title=local_title(deployment.metadata.namespace, deployment.metadata.name),
         index=index,

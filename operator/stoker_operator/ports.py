@@ -1,4 +1,4 @@
-"""Which ports the apis listen on: chosen and tried before anything starts."""
+"""Which ports the apis and engines listen on: chosen and tried before anything starts."""
 
 import errno
 import socket
@@ -18,7 +18,9 @@ def choose_ports(host: str, first: int, count: int) -> list[int]:
         raise LocalError(f"port {first} on {host} is in use; stop what listens there or choose another with --port")
     ports = [port, *_free_after(host, port, count - 1)]
     if len(ports) < count:
-        raise LocalError(f"{count} apis need {count} free ports on {host} from {port} to {MAX_PORT}, found {len(ports)}; choose a lower --port")
+        raise LocalError(
+            f"{count} free ports are needed on {host}, one for each api and engine, and from {port} to {MAX_PORT} there are {len(ports)}; choose a lower --port"
+        )
     return ports
 
 

@@ -9,7 +9,7 @@ from stoker_gateway.api.config import ApiConfig, ApiSettings
 from stoker_operator.plan import Placement, api_config, engine_config, plan_replica
 from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, InferenceDeploymentSpec, ObjectMeta
 
-PLACEMENT = Placement(socket_dir="/tmp/stoker-7/0123abcd", host="127.0.0.1", port=8081, supervisor_fd=9)
+PLACEMENT = Placement(socket_dir="/tmp/stoker-7/0123abcd", host="127.0.0.1", port=8081, health_port=8082, supervisor_fd=9)
 
 
 @pytest.fixture
@@ -34,13 +34,16 @@ def every_field() -> InferenceDeployment:
                 enable_prefix_caching=False,
                 enable_chunked_prefill=False,
                 scheduling_policy="priority",
+                watermark=0.01,
+                async_scheduling=True,
+                max_concurrent_batches=3,
                 max_logprobs=5,
                 seed=2**63 - 1,
                 load_format="dummy",
                 num_threads=2,
                 log_level="debug",
             ),
-            api=ApiSpec(max_body_bytes=4096, log_level="error"),
+            api=ApiSpec(max_body_bytes=4096, max_queued_requests=7, max_queued_prefill_tokens=8192, enable_engine_control=True, log_level="error"),
             lifecycle=LifecycleConfig(startup_timeout="10m", drain_timeout="1m30s", engine_hang_timeout="500ms"),
         ),
     )
@@ -68,8 +71,10 @@ def test_every_field_survives_the_arguments_and_the_file(every_field: InferenceD
 def test_the_processes_get_a_pods_arguments_and_their_placement(every_field: InferenceDeployment) -> None:
     plan = plan_replica(every_field, 1, PLACEMENT)
     local = ["--socket-dir=/tmp/stoker-7/0123abcd", "--supervisor-fd=9"]
-    engine = {*to_args(engine_config(every_field)), *local, "--termination-message-path=/tmp/stoker-7/0123abcd/engine.termination"}
+    health = ["--health-host=127.0.0.1", "--health-port=8082"]
+    engine = {*to_args(engine_config(every_field)), *local, *health, "--termination-message-path=/tmp/stoker-7/0123abcd/engine.termination"}
     api = {*to_args(api_config(every_field)), *local, "--termination-message-path=/tmp/stoker-7/0123abcd/api.termination"}
+    engine.remove("--health-port=8001")
     assert plan.engine.command[:4] == (sys.executable, "-P", "-m", "stoker_engine")
     assert set(plan.engine.command[4:]) == engine
     assert plan.api.command[:4] == (sys.executable, "-P", "-m", "stoker_gateway.api")
@@ -99,5 +104,5 @@ def test_a_replica_is_named_with_its_namespace_unless_that_is_the_default(every_
     [("127.0.0.1", "http://127.0.0.1:8081"), ("0.0.0.0", "http://127.0.0.1:8081"), ("::", "http://[::1]:8081"), ("localhost", "http://localhost:8081")],
 )
 def test_a_wildcard_address_is_reached_by_loopback(every_field: InferenceDeployment, host: str, url: str) -> None:
-    placement = Placement(socket_dir="/tmp/stoker-7/0123abcd", host=host, port=8081, supervisor_fd=9)
+    placement = Placement(socket_dir="/tmp/stoker-7/0123abcd", host=host, port=8081, health_port=8082, supervisor_fd=9)
     assert plan_replica(every_field, 0, placement).url == url

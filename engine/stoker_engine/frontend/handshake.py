@@ -43,8 +43,8 @@ _SRCFD = 2
 class HandshakeServer:
     """The ROUTER of one api and the state of its engine. Lives in one event loop.
 
-    `on_engine_lost` is called with a reason when the engine's connection closes, when another incarnation says HELLO in its place, or when nothing
-    was heard of it for `hang_seconds`. An engine lost by silence that speaks again is greeted anew: INIT makes it forget its requests.
+    `on_engine_lost` is called with a reason when the engine's connection closes, when HELLO is said in its place, or when it hangs. An engine that
+    was given up so and is alive after all is greeted anew: INIT makes it forget its requests.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class HandshakeServer:
         self._monitor = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._router.bind(address)
         self._identity: bytes | None = None
-        self._silent: bytes | None = None
+        self._given_up: bytes | None = None
+        self._stranger: bytes | None = None
         self._fd = -1
-        self._status = EngineStatus()
-        self._phase_since = time.monotonic()
-        self._last_heard = time.monotonic()
+        self._status = EngineStatus(hang_seconds=config.hang_seconds)
+        self._phase_since = self._last_heard = self._last_progress = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -84,10 +84,15 @@ class HandshakeServer:
 
     @property
     def status(self) -> EngineStatus:
-        if self._identity is None:
-            return self._status
         now = time.monotonic()
-        return dataclasses.replace(self._status, is_connected=True, seconds=now - self._phase_since, silence=now - self._last_heard)
+        return dataclasses.replace(
+            self._status,
+            is_connected=self._identity is not None,
+            is_given_up=self._given_up is not None,
+            seconds=now - self._phase_since,
+            silence=now - self._last_heard,
+            stall=now - self._last_progress,
+        )
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -122,14 +127,19 @@ class HandshakeServer:
     async def _drain_monitor(self) -> None:
         while await self._monitor.poll(0):
             event = parse_monitor_message(await self._monitor.recv_multipart())
-            if event["event"] == zmq.EVENT_DISCONNECTED and event["value"] == self._fd:
+            if event["event"] != zmq.EVENT_DISCONNECTED or event["value"] != self._fd:
+                continue
+            self._fd = -1
+            if self._given_up is not None:
+                self._given_up = None  # its requests have ended already
+            elif self._identity is not None:
                 self._engine_lost("its process ended")
 
     async def _on_frames(self, frames: list[zmq.Frame]) -> None:
         identity = frames[0].bytes
         try:
             index, _incarnation = parse_identity(identity)
-            message = decode_engine_handshake(frames[1].buffer)
+            message = decode_engine_handshake(frames[1].bytes)
         except (ValueError, IndexError, msgspec.MsgspecError) as error:
             logger.warning("dropped an undecodable handshake frame: %s", error)
             return
@@ -140,28 +150,40 @@ class HandshakeServer:
         elif identity == self._identity:
             self._last_heard = time.monotonic()
             self._on_report(message)
-        elif identity == self._silent:
-            await self._adopt(identity, frames[0].get(_SRCFD))
+        elif identity == self._given_up:
+            await self._on_report_of_given_up(identity, frames[0].get(_SRCFD), message)
         elif isinstance(message, PhaseReport) and self._identity is None:
             # The last words of an engine whose end was noticed first.
             self._status = dataclasses.replace(self._status, phase=message.phase, message=message.message)
+        elif identity != self._stranger:
+            self._stranger = identity
+            logger.warning("dropped a handshake frame of an engine that another one has replaced, and will drop the others")
+
+    async def _on_report_of_given_up(self, identity: bytes, fd: Any, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
+        """It may tell why it ends, or show that its loop turns again."""
+        if isinstance(message, PhaseReport) and message.phase is EnginePhase.FAILED:
+            self._on_report(message)
+        elif isinstance(message, Heartbeat) and max(message.step_age, message.loop_age) <= self._hang_seconds:
+            logger.info("engine %d goes on: beginning anew", self._engine_index)
+            await self._adopt(identity, fd)
 
     async def _on_hello(self, identity: bytes, fd: Any, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
             logger.error("an engine speaks protocol %d, this api %d: not connected", hello.protocol_version, PROTOCOL_VERSION)
             if self._identity is None:
-                self._status = EngineStatus(phase=EnginePhase.FAILED, message=f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}")
+                words = f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}"
+                self._status = EngineStatus(phase=EnginePhase.FAILED, message=words, hang_seconds=self._hang_seconds)
             return
         if self._identity is not None:
-            self._engine_lost("another engine took its place")
+            self._engine_lost("it began anew" if identity == self._identity else "another engine took its place")
         logger.info("engine %d, pid %d, said hello", self._engine_index, hello.pid)
         await self._adopt(identity, fd)
 
     async def _adopt(self, identity: bytes, fd: Any) -> None:
-        self._silent = None
+        self._given_up = None
         self._identity, self._fd = identity, int(fd)
-        self._status = EngineStatus(phase=EnginePhase.STARTING)
-        self._phase_since = self._last_heard = time.monotonic()
+        self._status = EngineStatus(phase=EnginePhase.STARTING, hang_seconds=self._hang_seconds)
+        self._phase_since = self._last_heard = self._last_progress = time.monotonic()
         await self._send(EngineHandshakeMetadata(PROTOCOL_VERSION, self._client_incarnation))
 
     def _on_report(self, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
@@ -171,18 +193,28 @@ class HandshakeServer:
                 self._phase_since = time.monotonic() - message.seconds
             case EngineCoreReadyResponse():
                 # An engine that sleeps says so before it says what it could do.
-                phase = EnginePhase.SLEEPING if self._status.is_sleeping else EnginePhase.READY
+                phase = EnginePhase.SLEEPING if self._status.phase is EnginePhase.SLEEPING else EnginePhase.READY
                 self._status = dataclasses.replace(self._status, phase=phase, progress=1.0, message="", ready=message)
                 self._phase_since = time.monotonic()
             case Heartbeat():
+                last = self._status.heartbeat
+                if not message.num_requests or last is None or message.num_steps != last.num_steps:
+                    self._last_progress = time.monotonic()
                 self._status = dataclasses.replace(self._status, heartbeat=message)
 
     def _engine_lost(self, reason: str) -> None:
         logger.warning("engine %d is gone: %s", self._engine_index, reason)
-        self._identity, self._fd = None, -1
+        self._identity = None
         phase = self._status.phase if self._status.phase is EnginePhase.DRAINING else EnginePhase.FAILED
         self._status = dataclasses.replace(self._status, phase=phase, ready=None, heartbeat=None, message=self._status.message or reason)
+        self._phase_since = time.monotonic()
         self._on_engine_lost(reason)
+
+    def _give_up(self, identity: bytes, reason: str) -> None:
+        """Its requests end now; its connection stays, and whether it closes is watched."""
+        self._status = dataclasses.replace(self._status, message=reason)
+        self._engine_lost(reason)
+        self._given_up = identity
 
     async def _send(self, message: ClientHandshakeMessage) -> None:
         """An engine that cannot be reached has gone before its HELLO was read."""
@@ -196,8 +228,6 @@ class HandshakeServer:
     async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            identity, silence = self._identity, time.monotonic() - self._last_heard
-            if identity is not None and silence > self._hang_seconds:
-                self._engine_lost(f"it has not been heard of for {silence:.0f} s")
-                self._silent = identity
+            if self._identity is not None and (reason := self.status.hang_reason) is not None:
+                self._give_up(self._identity, reason)
             await self._send(ClientHeartbeat())

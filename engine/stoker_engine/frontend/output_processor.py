@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.finish_reason import FinishReason
+from stoker_engine.frontend.admission import QueuedRequests
 from stoker_engine.frontend.output_collector import RequestOutputCollector
 from stoker_engine.frontend.parallel_sampling import ParentRequest
 from stoker_engine.frontend.request_state import RequestState
@@ -33,6 +34,7 @@ class OutputProcessor:
         self._internal_ids: dict[str, dict[str, None]] = {}
         """External id, or a parent's internal id → the internal ids of its requests in flight, in order."""
         self._next = ProcessedOutputs()
+        self.queued = QueuedRequests()
 
     @property
     def num_requests(self) -> int:
@@ -47,6 +49,8 @@ class OutputProcessor:
             raise ValueError(f"request id {request.request_id!r} is in flight already")
         state = RequestState(self._tokenizer, request, prompt, parent, index, queue)
         self._states[request.request_id] = state
+        self.queued.add(request.request_id, len(request.prompt_token_ids))
+        self._next.iteration_stats.num_new_requests += 1
         for group in _groups(state):
             self._internal_ids.setdefault(group, {})[request.request_id] = None
 
@@ -68,6 +72,7 @@ class OutputProcessor:
             state = self._states.get(output.request_id)
             if state is None:
                 continue
+            self.queued.discard(output.request_id)
             state.times.record(output, timestamp, now, processed.iteration_stats)
             if output.finish_reason is FinishReason.ERROR:
                 processed.request_ids_to_abort += self._fail(state, EngineGenerateError(output.failure_message or "the engine gave no reason"), processed)
@@ -157,6 +162,7 @@ class OutputProcessor:
     def _forget(self, state: RequestState, reason: FinishReason, processed: ProcessedOutputs) -> None:
         request_id = state.request.request_id
         del self._states[request_id]
+        self.queued.discard(request_id)
         for group in _groups(state):
             members = self._internal_ids[group]
             del members[request_id]

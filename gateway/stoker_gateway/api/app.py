@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -14,10 +16,10 @@ from stoker_gateway.api.completions import create_completion
 from stoker_gateway.api.disconnect import ClientDisconnectedError
 from stoker_gateway.api.drain import DrainMiddleware
 from stoker_gateway.api.engine_control import ENGINE_CONTROL_ROUTES
-from stoker_gateway.api.engine_errors import to_api_error
+from stoker_gateway.api.engine_errors import NOT_READY_CODE, to_api_error
 from stoker_gateway.api.health import livez, readyz, startupz
 from stoker_gateway.api.json_response import error_response
-from stoker_gateway.api.metrics import CONTENT_TYPE
+from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.request_id import RequestIdMiddleware
 from stoker_gateway.api.state import ApiState
@@ -59,8 +61,8 @@ def create_app(state: ApiState) -> FastAPI:
     for method, path, endpoint in (*ROUTES, *(ENGINE_CONTROL_ROUTES if state.config.enable_engine_control else ())):
         app.add_route(path, _bind(endpoint, state), methods=[method])
     for kind in (ApiError, EngineError, ClientDisconnectedError, HTTPException, Exception):
-        app.add_exception_handler(kind, _answer_error)
-    app.add_middleware(DrainMiddleware, drain=state.drain)
+        app.add_exception_handler(kind, _make_error_handler(state.metrics))
+    app.add_middleware(DrainMiddleware, drain=state.drain, on_refused=partial(state.metrics.refused, Refusal.DRAINING))
     app.add_middleware(RequestIdMiddleware)
     return app
 
@@ -72,11 +74,26 @@ def _bind(endpoint: Endpoint, state: ApiState) -> Callable[[Request], Awaitable[
     return handle
 
 
-async def _answer_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnectedError):
-        logger.info("%s: the client disconnected; aborted", request.state.request_id)
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return error_response(_translate(request, error))
+def _make_error_handler(metrics: Metrics) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer_error(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnectedError):
+            logger.info("%s: the client disconnected; aborted", request.state.request_id)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        translated = _translate(request, error)
+        if request.method == "POST" and (refusal := _refusal(translated)) is not None:
+            metrics.refused(refusal)
+        return error_response(translated)
+
+    return answer_error
+
+
+def _refusal(error: ApiError) -> Refusal | None:
+    """None: the request was sent to the engine, and failed there."""
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return Refusal.QUEUE_FULL
+    if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Refusal.INVALID
+    return Refusal.NOT_READY if error.code == NOT_READY_CODE else None
 
 
 def _translate(request: Request, error: Exception) -> ApiError:

@@ -12,6 +12,13 @@ class ApiSettings(Settings, frozen=True, kw_only=True):
     """How the api serves (`spec.api`)."""
 
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30, description="Largest request body; a longer one is answered with 413.")] = 32 * 1024 * 1024
+    max_queued_requests: Annotated[
+        Annotated[int, Meta(ge=1)],
+        Meta(description="Most requests that may wait for their first token, each of n choices counted; more are answered with 429."),
+    ] = 1024
+    max_queued_prefill_tokens: Annotated[
+        Annotated[int, Meta(ge=1)], Meta(description="Most prompt tokens of requests that wait for their first token; more are answered with 429.")
+    ] = 4 * 1024 * 1024
     enable_engine_control: Annotated[
         bool, Meta(description="Serve /sleep, /wake_up, /pause, /resume, /reset_prefix_cache and their like: whoever reaches the api may then stop the model.")
     ] = False

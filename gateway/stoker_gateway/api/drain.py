@@ -110,14 +110,16 @@ async def _first_of(first: asyncio.Event, second: asyncio.Event, timeout_seconds
 class DrainMiddleware:
     """Refuses new work while draining, and counts what is in flight. Work is every POST; probes, metrics and the model list go on."""
 
-    def __init__(self, app: ASGIApp, drain: Drain) -> None:
+    def __init__(self, app: ASGIApp, drain: Drain, on_refused: Callable[[], None]) -> None:
         self._app = app
         self._drain = drain
+        self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
         elif self._drain.is_draining:
+            self._on_refused()
             await error_response(draining())(scope, receive, send)
         else:
             with self._drain.in_flight():

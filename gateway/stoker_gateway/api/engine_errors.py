@@ -1,7 +1,9 @@
 """The engine's errors in the API's words."""
 
-from stoker_engine.errors import ContextLengthError, EngineDeadError, EngineError, EngineNotReadyError, ParameterError
-from stoker_gateway.openai.errors import ApiError, internal_error, unavailable
+from stoker_engine.errors import ContextLengthError, EngineDeadError, EngineError, EngineNotReadyError, ParameterError, QueueFullError
+from stoker_gateway.openai.errors import ApiError, internal_error, queue_full, unavailable
+
+NOT_READY_CODE = "engine_not_ready"
 
 
 def to_api_error(error: EngineError) -> ApiError:
@@ -9,8 +11,10 @@ def to_api_error(error: EngineError) -> ApiError:
         return ApiError(str(error), param=error.parameter, code="context_length_exceeded")
     if isinstance(error, ParameterError):
         return ApiError(str(error), param=error.parameter)
+    if isinstance(error, QueueFullError):
+        return queue_full(str(error))
     if isinstance(error, EngineNotReadyError):
-        return unavailable(str(error), "engine_not_ready")
+        return unavailable(str(error), NOT_READY_CODE)
     if isinstance(error, EngineDeadError):
         return unavailable(str(error), "engine_dead")
     return internal_error(str(error))

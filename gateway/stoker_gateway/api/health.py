@@ -14,9 +14,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Health(msgspec.Struct, omit_defaults=True):
-    """`reason` says what is missing."""
+    """`engine` is the engine's state, `reason` says what is missing."""
 
     status: str
+    engine: str = ""
     reason: str = ""
 
 
@@ -35,10 +36,10 @@ async def livez(_state: ApiState, _request: Request) -> Response:
 
 
 async def readyz(state: ApiState, _request: Request) -> Response:
-    reason = not_ready_reason(state)
+    reason, engine = not_ready_reason(state), state.engine.status.state
     if reason is None:
-        return json_response(_encode(Health("ok")))
-    return json_response(_encode(Health("not ready", reason)), status=503)
+        return json_response(_encode(Health("ok", engine)))
+    return json_response(_encode(Health("not ready", engine, reason)), status=503)
 
 
 async def startupz(state: ApiState, _request: Request) -> Response:
@@ -58,9 +59,4 @@ def not_ready_reason(state: ApiState) -> str | None:
     """Why a request would not be served now; None if it would."""
     if state.drain.is_draining:
         return "the api is draining"
-    if not state.engine.is_ready:
-        return state.engine_explanation
-    beat = state.engine.status.heartbeat
-    if beat is not None and max(beat.step_age, beat.loop_age) > state.hang_seconds:
-        return f"the engine's step has been running for {max(beat.step_age, beat.loop_age):.0f} s"
-    return None
+    return None if state.engine.is_ready else state.engine_explanation

@@ -46,6 +46,10 @@ def _gauge(name: str, vllm_name: str, text: str) -> MetricSpec:
     return MetricSpec(name=name, vllm_name=vllm_name, kind=MetricKind.GAUGE, help=text)
 
 
+def _labeled(name: str, kind: MetricKind, label: str, text: str) -> MetricSpec:
+    return MetricSpec(name=name, vllm_name=name, kind=kind, help=text, label=label, vllm_label=label)
+
+
 def _seconds(name: str, text: str, buckets: tuple[float, ...]) -> MetricSpec:
     return MetricSpec(name=name, vllm_name=name, kind=MetricKind.HISTOGRAM, help=text, buckets=buckets)
 
@@ -55,6 +59,7 @@ def _length(name: str, text: str) -> MetricSpec:
 
 
 METRICS: tuple[MetricSpec, ...] = (
+    _labeled("engine_state", MetricKind.GAUGE, "state", "1 for the state that the engine is in, 0 for the others."),
     _gauge("num_requests_running", "num_requests_running", "Requests in the engine's running list."),
     _gauge("num_requests_waiting", "num_requests_waiting", "Requests waiting for a place in the engine."),
     _gauge("kv_cache_usage_ratio", "kv_cache_usage_perc", "Share of the KV cache's blocks in use, 0 to 1."),
@@ -63,16 +68,11 @@ METRICS: tuple[MetricSpec, ...] = (
     _counter("num_preemptions", "Requests put back to waiting because the KV cache was full."),
     _counter("prompt_tokens", "Prompt tokens of requests whose first token has come."),
     _counter("prompt_tokens_cached", "Those of prompt_tokens that the prefix cache served."),
-    MetricSpec(
-        name="prompt_tokens_by_source",
-        vllm_name="prompt_tokens_by_source",
-        kind=MetricKind.COUNTER,
-        help="prompt_tokens by where they came from.",
-        label="source",
-        vllm_label="source",
-    ),
+    _labeled("prompt_tokens_by_source", MetricKind.COUNTER, "source", "prompt_tokens by where they came from."),
     _counter("generation_tokens", "Generated tokens."),
     _counter("corrupted_requests", "Requests whose logits were not finite."),
+    _counter("requests", "Requests sent to the engine, each of n choices counted: those in flight and those in request_success."),
+    _labeled("requests_refused", MetricKind.COUNTER, "reason", "HTTP requests that were refused before anything was sent."),
     MetricSpec(
         name="request_success",
         vllm_name="request_success",

@@ -1,5 +1,6 @@
 """The api's metrics: a StatLogger that counts, and the pages /metrics (names `stoker_…`) and /metrics/vllm (names `vllm:…`)."""
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.frontend.engine_status import EngineStatus
+from stoker_engine.frontend.engine_status import EngineState, EngineStatus
 from stoker_engine.stats import FinishedRequestStats, IterationStats, SchedulerStats
 from stoker_gateway.api.metric_table import METRICS, MetricKind, MetricSpec
 from stoker_gateway.api.metric_values import MetricValues, RunningTotal
@@ -18,6 +19,15 @@ _TOTALS = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
 _GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio")
 
 
+class Refusal(enum.Enum):
+    """Why an HTTP request was not sent to the engine."""
+
+    INVALID = "invalid"
+    QUEUE_FULL = "queue_full"
+    NOT_READY = "not_ready"
+    DRAINING = "draining"
+
+
 class Metrics:
     """Implements StatLogger; `render` writes a page of what has been recorded."""
 
@@ -25,6 +35,7 @@ class Metrics:
         self._values = MetricValues()
         self._totals = {name: RunningTotal() for name in (*_TOTALS, "corrupted_requests")}
         self._values.by_label["request_success"] = {str(reason): 0 for reason in FinishReason}
+        self._values.by_label["requests_refused"] = {reason.value: 0 for reason in Refusal}
         self._values.by_label["prompt_tokens_by_source"] = {"local_compute": 0, "local_cache_hit": 0}
         self._stoker = _NamedCollector(self._values, _Naming("stoker_", {"model_name": model_name}))
         self._vllm = _NamedCollector(self._values, _Naming("vllm:", {"model_name": model_name, "engine": "0"}, is_vllm=True))
@@ -37,6 +48,10 @@ class Metrics:
             self._record_scheduler(scheduler_stats)
         self._record_iteration(iteration_stats)
 
+    def refused(self, reason: Refusal) -> None:
+        """One HTTP request more."""
+        self._values.by_label["requests_refused"][reason.value] += 1
+
     def render(self, status: EngineStatus) -> bytes:
         """The page with our names. `status` gives the engine's capacity; without an engine, nothing runs or waits."""
         return self._render(self._stoker, self._stoker_registry, status)
@@ -48,6 +63,7 @@ class Metrics:
     def _render(self, collector: "_NamedCollector", registry: CollectorRegistry, status: EngineStatus) -> bytes:
         if not status.is_connected:
             self._values.numbers.update(dict.fromkeys(_GAUGES, 0))
+        self._values.by_label["engine_state"] = {state.value: state is status.state for state in EngineState}
         collector.status = status
         return generate_latest(registry)
 
@@ -68,6 +84,7 @@ class Metrics:
 
     def _record_iteration(self, stats: IterationStats) -> None:
         numbers = self._values.numbers
+        numbers["requests"] += stats.num_new_requests
         numbers["prompt_tokens"] += stats.num_prompt_tokens
         numbers["prompt_tokens_cached"] += stats.num_cached_tokens
         numbers["generation_tokens"] += stats.num_generation_tokens

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stoker_engine.config import ModelConfig, seconds
+from stoker_engine.config import ModelConfig
 from stoker_engine.errors import EngineNotReadyError
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.renderer import Renderer
@@ -49,10 +49,6 @@ class ApiState:
         """Why the engine does not serve."""
         status = self.engine.status
         return "the engine is connecting" if status.is_ready else status.explanation
-
-    @property
-    def hang_seconds(self) -> float:
-        return seconds(self.config.lifecycle.engine_hang_timeout)
 
 
 def make_state(config: ApiConfig, engine: AsyncLLM, tokenizer: Tokenizer, metrics: Metrics, drain: Drain) -> ApiState:

@@ -31,6 +31,7 @@ class ApiError(Exception):
     ├── too_many_values         413
     ├── unsupported_media_type  415
     ├── internal_error          500
+    ├── queue_full              429, with Retry-After
     └── unavailable             503, with Retry-After
     """
 
@@ -86,6 +87,13 @@ def unsupported_media_type(content_type: str) -> ApiError:
 
 def internal_error(message: str) -> ApiError:
     return ApiError(message, status=500, error_type="server_error", code="internal_error")
+
+
+def queue_full(message: str) -> ApiError:
+    """429: this server has as much to do as it may have."""
+    error = ApiError(message, status=429, error_type="rate_limit_error", code="queue_full")
+    error.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return error
 
 
 def unavailable(message: str, code: str) -> ApiError:

@@ -18,6 +18,7 @@ from stoker_engine.exit_codes import ExitCode
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.engine_status import EngineState
 from stoker_engine.protocol import (
     PROTOCOL_VERSION,
     EngineCoreOutput,
@@ -122,9 +123,10 @@ async def test_a_failing_load_tells_its_own_words_to_the_api_and_in_the_terminat
 
 @pytest.mark.fault("A1", "A3")
 async def test_a_start_that_takes_too_long_ends_with_code_3_and_names_the_phase(socket_dir: str, client: AsyncMPClient) -> None:
-    with FakeEngineCore(config(socket_dir, startup_timeout="500ms"), Script(load_seconds=10)) as engine:
+    with FakeEngineCore(config(socket_dir, startup_timeout="2s"), Script(load_seconds=60)) as engine:
         assert await exit_code(engine) == ExitCode.STARTUP_TIMEOUT
-    assert "phase loading" in str(termination(socket_dir)["lastError"])
+    words = str(termination(socket_dir)["lastError"])
+    assert words.startswith("not ready after 2s (startupTimeout): in phase loading (") and words.endswith("; an api is connected")
 
 
 @pytest.mark.fault("A6")
@@ -368,7 +370,7 @@ async def test_a_stopped_engine_is_unresponsive_until_it_goes_on(socket_dir: str
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
         await begin_a_request(client, wait_until, 50)
         engine.process.send_signal(signal.SIGSTOP)
-        await wait_until(lambda: client.status.is_unresponsive, 5.0)
+        await wait_until(lambda: client.status.state is EngineState.UNRESPONSIVE, 5.0)
         assert not client.is_ready
         engine.process.send_signal(signal.SIGCONT)
         await wait_until(lambda: client.is_ready, 2.0)

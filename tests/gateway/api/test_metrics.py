@@ -39,6 +39,7 @@ def samples(page: bytes) -> dict[str, float]:
 def test_a_fresh_page_has_every_metric_at_zero(metrics: Metrics) -> None:
     values = {name: value for name, value in samples(metrics.render(EngineStatus())).items() if name.startswith("stoker_")}
     assert values["stoker_request_success_total,abort"] == 0
+    assert values.pop("stoker_engine_state,absent") == 1
     assert set(values.values()) == {0}
 
 
