@@ -8,10 +8,10 @@ from stoker_engine.config import EngineConfig
 from stoker_engine.core.engine_core import EngineCore, OutputsByClient
 from stoker_engine.core.engine_link import EngineLink
 from stoker_engine.core.input_decoder import AbortRequests, AddRequest, CallUtility, ClientInput, RejectRequest
-from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, Wakeup
+from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, ExecutorFailed, Wakeup
 from stoker_engine.core.shutdown import Shutdown, ShutdownState
 from stoker_engine.core.utility import UtilityCalls
-from stoker_engine.executor.base import Executor
+from stoker_engine.executor.base import Executor, ExecutorFailedError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EnginePhase, UtilityOutput
 
@@ -31,6 +31,7 @@ class EngineCoreProc(EngineCore):
         self._can_drain = True
         self.num_in_flight_at_shutdown = 0
         self.num_aborted_at_shutdown = 0
+        executor.register_failure_callback(lambda message: link.inputs.put(ExecutorFailed(message)))
         super().__init__(config, executor, link.handshake)
         self._utilities = UtilityCalls(self.control.methods())
         link.start_io(self)
@@ -89,6 +90,8 @@ class EngineCoreProc(EngineCore):
             case ClientLost():
                 self._drop_client()
                 self._client = None
+            case ExecutorFailed(message):
+                raise ExecutorFailedError(message)
             case Wakeup():
                 pass
             case _ if item.client == self._client:

@@ -35,7 +35,14 @@ class Wakeup:
     """Look at the shutdown state."""
 
 
-EngineInput = ClientInput | ClientConnected | ClientLost | Wakeup
+@dataclass(slots=True, frozen=True)
+class ExecutorFailed:
+    """A worker has ended, in these words: the engine cannot go on."""
+
+    message: str
+
+
+EngineInput = ClientInput | ClientConnected | ClientLost | ExecutorFailed | Wakeup
 
 
 class InputThread:

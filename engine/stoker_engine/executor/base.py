@@ -25,6 +25,10 @@ class ModelDescription:
     is_causal: bool = True
 
 
+class ExecutorFailedError(RuntimeError):
+    """A worker ended while nobody called it."""
+
+
 class Executor(Protocol):
     """Runs the model. Called from the engine core's thread only: load_model, profile, initialize_kv_cache, then steps, shutdown at the end.
 
