@@ -170,13 +170,13 @@ class EngineProcess:
         self._exit(ExitCode.ENGINE_DEAD, "ThreadFailed", f"thread {name}: {type(error).__name__}: {error}")
 
     def _free_device(self) -> None:
-        device = self._core or self._executor
-        if device is None:
+        if self._executor is None:
             return
         try:
-            device.shutdown()
+            self._executor.shutdown()
         except Exception:  # the exit code and the last words are said already
             logger.exception("the device could not be freed")
+        gc.unfreeze()
 
     def _phase(self) -> EnginePhase:
         return self._link.handshake.phase if self._link is not None else EnginePhase.STARTING
