@@ -33,9 +33,10 @@ class OutputSocket:
         self._push.copy_threshold = 0
         self._push.connect(address)
 
-    def too_much(self, num_queued: int) -> str | None:
-        """Why the api must be given up, if it must. `num_queued` messages wait to be sent here."""
-        num_messages, num_bytes = self._buffers.num_messages + num_queued, self._buffers.num_bytes
+    @property
+    def excess(self) -> str | None:
+        """Why the api must be given up, if it must."""
+        num_messages, num_bytes = self._buffers.num_messages, self._buffers.num_bytes
         if num_messages <= MAX_BACKLOG_MESSAGES and num_bytes <= MAX_BACKLOG_BYTES:
             return None
         return f"it has not taken {num_messages} messages, {num_bytes >> 20} MiB"

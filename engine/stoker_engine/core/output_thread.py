@@ -76,9 +76,9 @@ class OutputThread:
                 self._lose(self._socket, "its output socket cannot be reached")
                 return
             self._socket.wait_for_connection()
-        too_much = self._socket.too_much(self._queue.qsize())
-        if too_much is not None:
-            self._lose(self._socket, too_much)
+        excess = self._socket.excess
+        if excess is not None:
+            self._lose(self._socket, excess)
 
     def _lose(self, push: OutputSocket, reason: str) -> None:
         logger.warning("giving up the api: %s", reason)
