@@ -70,10 +70,6 @@ class HashModelWorker:
         for block_id in block_ids:
             self.slots[block_id] = [POISON] * self.block_size
 
-    def execute(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput:
-        self.forward(scheduler_output)
-        return self.sample(None)
-
     def forward(self, scheduler_output: SchedulerOutput) -> None:
         assert not self.scheduled, "a forward before the tokens of the one before were sampled"
         for request_id in (*scheduler_output.finished_request_ids, *scheduler_output.preempted_request_ids):
@@ -206,7 +202,10 @@ class Engine:
         request = Request.from_engine_core_request(make_engine_core_request(request_id, prompt, **fields), self.hasher)
         request.grammar = grammar
         self.scheduler.add_request(request)
-        self.results[request_id], self._unended[request_id] = Result(), request
+        return self.track(request)
+
+    def track(self, request: Request) -> Request:
+        self.results[request.request_id], self._unended[request.request_id] = Result(), request
         return request
 
     def abort(self, *request_ids: str) -> list[tuple[str, int]]:

@@ -117,7 +117,8 @@ def test_an_id_that_came_back_during_the_step_gets_nothing_of_it(engine_of: Call
     engine = engine_of(64)
     engine.add("a", A[:5])
     scheduler_output = engine.scheduler.schedule()
-    output = engine.worker.execute(scheduler_output)
+    engine.worker.forward(scheduler_output)
+    output = engine.worker.sample(None)
     engine.abort("a")
     engine.add("a", A[5:9])
     assert engine.scheduler.update_from_output(scheduler_output, output) == {}
