@@ -1,0 +1,293 @@
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stoker_engine.config import EngineConfig, LifecycleConfig
+from stoker_engine.errors import EngineDeadError, EngineGenerateError, EngineNotReadyError
+from stoker_engine.exit_codes import ExitCode
+from stoker_engine.finish_reason import FinishReason
+from stoker_engine.frontend.clients.async_mp import AsyncMPClient
+from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.engine_control import EngineControl
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreRequest, EnginePhase, PauseMode, SleepTag
+from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.settings import to_args
+from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
+
+WaitUntil = Callable[..., Awaitable[None]]
+Control = EngineControl[Awaitable[None], Awaitable[bool]]
+
+
+@pytest.fixture
+async def client(socket_dir: str) -> AsyncIterator[AsyncMPClient]:
+    client = AsyncMPClient(ClientConfig(socket_dir))
+    yield client
+    await client.shutdown()
+
+
+@pytest.fixture
+def control(client: AsyncMPClient) -> Control:
+    return EngineControl(client.call_utility)
+
+
+def config(socket_dir: str, **lifecycle: str) -> EngineConfig:
+    return msgspec.structs.replace(fake_engine_config(socket_dir), lifecycle=LifecycleConfig(**lifecycle))
+
+
+async def send(client: AsyncMPClient, request_id: str, max_tokens: int) -> None:
+    params = SamplingParams(temperature=0, max_tokens=max_tokens)
+    await client.add_request(EngineCoreRequest(request_id, [1, 2, 3], params, time.time()))
+
+
+async def last_output(client: AsyncMPClient, request_id: str) -> EngineCoreOutput:
+    while True:
+        for output in (await client.get_output()).outputs:
+            if output.request_id == request_id and output.finish_reason is not None:
+                return output
+
+
+async def begin(client: AsyncMPClient, wait_until: WaitUntil, max_tokens: int) -> None:
+    """Request "a", whose first token has come."""
+    await wait_until(lambda: client.is_ready)
+    await send(client, "a", max_tokens)
+    while not (await client.get_output()).outputs:
+        pass
+
+
+async def sent(call: Awaitable[None]) -> "asyncio.Future[None]":
+    """A call on its way, with its answer to come."""
+    future = asyncio.ensure_future(call)
+    await asyncio.sleep(0)
+    return future
+
+
+async def exit_code(engine: FakeEngineCore) -> int:
+    return await asyncio.to_thread(engine.process.wait, 30)
+
+
+def termination(socket_dir: str) -> dict[str, object]:
+    return json.loads(Path(socket_dir, "engine-termination.json").read_text())
+
+
+def cpu_seconds(process: "subprocess.Popen[bytes]") -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_pause_that_waits_is_answered_when_the_last_request_has_finished(
+    socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
+) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
+        await begin(client, wait_until, 30)
+        pause = await sent(control.pause_generation(PauseMode.WAIT))
+        assert (await last_output(client, "a")).finish_reason is FinishReason.LENGTH
+        await pause
+        assert await control.is_paused()
+        await send(client, "b", 1)
+        await control.resume_generation()
+        assert (await last_output(client, "b")).finish_reason is FinishReason.LENGTH
+
+
+async def test_the_loop_answers_other_calls_while_a_pause_waits(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
+        await begin(client, wait_until, 5000)
+        pause = await sent(control.pause_generation(PauseMode.WAIT))
+        assert await control.is_paused()
+        assert (await client.call_utility("get_scheduler_stats"))["num_running"] == 1
+        assert not pause.done()
+        await control.resume_generation()
+        with pytest.raises(EngineGenerateError, match="call to pause failed: the engine was resumed"):
+            await pause
+
+
+async def test_aborting_pauses_tell_the_requests_before_the_caller(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
+        await begin(client, wait_until, 5000)
+        await control.pause_generation()
+        assert (await asyncio.wait_for(last_output(client, "a"), 1)).finish_reason is FinishReason.ABORT
+
+
+async def test_a_paused_engine_with_frozen_requests_does_not_spin(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(config(socket_dir, engine_hang_timeout="1s"), Script(step_seconds=0.01)) as engine:
+        await begin(client, wait_until, 60)
+        await control.pause_generation(PauseMode.KEEP)
+        before = cpu_seconds(engine.process)
+        started = time.monotonic()
+        await wait_until(lambda: time.monotonic() - started > 1.5)  # longer than a hang may last
+        assert cpu_seconds(engine.process) - before < 0.5
+        await control.resume_generation()
+        assert (await last_output(client, "a")).finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.case("C063")
+async def test_an_engine_that_sleeps_is_not_ready_and_is_ready_again_when_it_wakes(
+    socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
+) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()):
+        await wait_until(lambda: client.is_ready)
+        for _ in range(20):
+            await control.sleep()
+            assert await control.is_sleeping()
+            assert not client.is_ready
+            assert client.status.phase is EnginePhase.SLEEPING
+            with pytest.raises(EngineNotReadyError, match="the engine is sleeping"):
+                await send(client, "refused", 1)
+            await control.wake_up([SleepTag.WEIGHTS])
+            assert not client.is_ready
+            await control.wake_up([SleepTag.KV_CACHE])
+            assert client.is_ready
+        await send(client, "b", 1)
+        assert (await last_output(client, "b")).finish_reason is FinishReason.LENGTH
+
+
+async def test_wrong_arguments_are_told_and_harm_nothing(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()):
+        await wait_until(lambda: client.is_ready)
+        for args, words in (
+            (("sleep", 3), "argument level = 3"),
+            (("wake_up", ["disk"]), "'disk'"),
+            (("pause", "stop"), "'stop'"),
+            (("step",), "no utility method"),
+        ):
+            with pytest.raises(EngineGenerateError, match=words):
+                await client.call_utility(*args)
+        assert client.is_ready
+
+
+async def test_a_pause_ends_with_its_client(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
+        await begin(client, wait_until, 5000)
+        pending = await sent(control.pause_generation(PauseMode.WAIT))
+        assert await control.is_paused()
+        await client.shutdown()
+        with pytest.raises(EngineDeadError):
+            await pending
+        late = AsyncMPClient(ClientConfig(socket_dir))
+        await wait_until(lambda: late.is_ready)
+        await send(late, "b", 2)
+        assert (await last_output(late, "b")).finish_reason is FinishReason.LENGTH
+        assert (await late.call_utility("get_scheduler_stats"))["num_running"] == 0
+        await late.shutdown()
+
+
+async def test_the_next_client_of_an_engine_that_sleeps_is_told_so_and_can_wake_it(
+    socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
+) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()):
+        await wait_until(lambda: client.is_ready)
+        await control.sleep(2)
+        await client.shutdown()
+        late = AsyncMPClient(ClientConfig(socket_dir))
+        late_control: Control = EngineControl(late.call_utility)
+        await wait_until(lambda: late.takes_calls)
+        assert not late.is_ready
+        assert await late_control.is_sleeping()
+        await late_control.wake_up()
+        assert late.is_ready
+        await send(late, "b", 1)
+        assert (await last_output(late, "b")).finish_reason is FinishReason.LENGTH
+        await late.shutdown()
+
+
+async def test_a_drain_lets_the_requests_of_a_pause_finish(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(config(socket_dir, drain_timeout="60s"), Script(step_seconds=0.01)) as engine:
+        await begin(client, wait_until, 30)
+        await control.pause_generation(PauseMode.KEEP)
+        await send(client, "b", 3)
+        assert await control.is_paused()  # and the request before it has come
+        engine.process.terminate()
+        assert (await last_output(client, "b")).finish_reason is FinishReason.LENGTH
+        assert await exit_code(engine) == ExitCode.OK
+    assert termination(socket_dir)["reason"] == "Drained"
+    assert termination(socket_dir)["completed"] == 2
+
+
+async def test_an_engine_without_its_memory_ends_at_once_when_told_to(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(config(socket_dir, drain_timeout="1h"), Script(step_seconds=0.01)) as engine:
+        await begin(client, wait_until, 5000)
+        await control.sleep(1, PauseMode.KEEP)
+        engine.process.terminate()
+        assert (await last_output(client, "a")).finish_reason is FinishReason.ABORT
+        assert await exit_code(engine) == ExitCode.OK
+    assert termination(socket_dir)["aborted"] == 1
+
+
+async def test_calls_that_wait_are_answered_when_the_engine_shuts_down(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(config(socket_dir, drain_timeout="1h"), Script(step_seconds=0.01)) as engine:
+        await begin(client, wait_until, 5000)
+        pending = [await sent(control.pause_generation(PauseMode.WAIT)), await sent(control.sleep(1, PauseMode.WAIT))]
+        assert await control.is_paused()
+        engine.process.terminate()
+        for call, name in zip(pending, ("pause", "sleep"), strict=True):
+            with pytest.raises(EngineGenerateError, match=f"call to {name} failed: the engine is shutting down"):
+                await call
+        engine.process.terminate()
+        assert await exit_code(engine) == ExitCode.OK
+
+
+@pytest.mark.parametrize("how", ["killed", "crashed"])
+async def test_calls_that_wait_fail_when_the_engine_dies(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil, how: str) -> None:
+    script = Script(step_seconds=0.01, crash_at_step=50 if how == "crashed" else None)
+    with FakeEngineCore(fake_engine_config(socket_dir), script) as engine:
+        await begin(client, wait_until, 5000)
+        pending = await sent(control.pause_generation(PauseMode.WAIT))
+        assert await control.is_paused()
+        if how == "killed":
+            engine.process.kill()
+        with pytest.raises(EngineDeadError):
+            await pending
+
+
+async def test_answers_are_never_mixed_up_and_a_cancelled_caller_leaves_nothing(
+    socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
+) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
+        await begin(client, wait_until, 5000)
+        cancelled = await sent(control.pause_generation(PauseMode.WAIT))
+        methods = ["is_paused", "get_scheduler_stats", "is_sleeping", "missing"] * 25
+        calls = [asyncio.ensure_future(client.call_utility(method)) for method in methods]
+        cancelled.cancel()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        kinds = {"is_paused": True, "is_sleeping": False}
+        for method, answer in zip(methods, answers, strict=True):
+            if method in kinds:
+                assert answer is kinds[method]
+            else:
+                assert isinstance(answer, dict if method == "get_scheduler_stats" else EngineGenerateError)
+        await control.resume_generation()  # answers the cancelled call, whom nobody awaits
+        assert not await control.is_paused()
+
+
+PROGRAM = """
+import gc, sys
+from stoker_engine.config import EngineConfig
+from stoker_engine.core.run import EngineProcess
+from stoker_engine.settings import from_args
+from stoker_engine.testing import Script, ScriptedExecutor
+
+class Executor(ScriptedExecutor):
+    def shutdown(self):
+        print("executor", gc.get_freeze_count() > 0, flush=True)
+        super().shutdown()
+
+EngineProcess(from_args(EngineConfig, sys.argv[1:], program="engine"), lambda config: Executor(Script())).run()
+print("end", gc.get_freeze_count() > 0)
+"""
+
+
+async def test_what_start_up_froze_is_unfrozen_after_the_device_is_freed(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
+    command = [sys.executable, "-c", PROGRAM, *to_args(fake_engine_config(socket_dir))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        await wait_until(lambda: client.is_ready)
+        process.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=30)
+    assert output.split("\n") == ["executor True", "end False", ""]
