@@ -1,48 +1,83 @@
 """FakeEngineCore: the real engine process, scheduler and protocol with a scripted model, for tests of what talks to an engine. Needs no torch.
 
-with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[1, 2, 3, eos])) as engine:
-    ...
-    engine.process.kill()
+>>> import asyncio, tempfile
+>>> from stoker_engine.frontend.clients.async_mp import AsyncMPClient
+>>> from stoker_engine.frontend.clients.base import ClientConfig
+>>> from stoker_engine.protocol import EngineCoreRequest
+>>> from stoker_engine.sampling_params import SamplingParams
+>>> async def answer(client: AsyncMPClient) -> list[int]:
+...     while not client.is_ready:
+...         await asyncio.sleep(0.01)
+...     await client.add_request(EngineCoreRequest("a", [1, 2], SamplingParams(max_tokens=3), arrival_time=0.0))
+...     token_ids: list[int] = []
+...     while len(token_ids) < 3:
+...         token_ids += [token_id for output in (await client.get_output()).outputs for token_id in output.new_token_ids]
+...     return token_ids
+>>> async def main(socket_dir: str) -> list[int]:
+...     client = AsyncMPClient(ClientConfig(socket_dir))
+...     script = Script(default_reply=[7, 8, 9], load_seconds=0.1, tokens_per_second=100)
+...     with FakeEngineCore(fake_engine_config(socket_dir), script):
+...         try:
+...             return await asyncio.wait_for(answer(client), timeout=30)
+...         finally:
+...             await client.shutdown()
+>>> with tempfile.TemporaryDirectory() as directory:
+...     asyncio.run(main(directory))
+[7, 8, 9]
+
+Where the engine is a container's program, `python -m stoker_engine.testing '{"default_reply": [7, 8, 9]}'` takes the flags of `stoker-engine` after the script.
 """
 
+import os
+import select
+import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from types import FrameType
+from typing import Annotated, TypeVar
 
 import msgspec
+import numpy as np
 
 from stoker_engine.config import EngineConfig, ModelConfig
 from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.run import EngineProcess
 from stoker_engine.core.scheduler_output import NewRequestData, SchedulerOutput
-from stoker_engine.errors import ModelLoadError
+from stoker_engine.errors import ConfigError, ModelLoadError
 from stoker_engine.executor.base import ModelDescription
+from stoker_engine.exit_codes import ExitCode
 from stoker_engine.log import configure_logging
-from stoker_engine.protocol import LogprobsLists
+from stoker_engine.protocol import LogprobsArrays, LogprobsLists
 from stoker_engine.settings import from_args, to_args
 from stoker_engine.supervisor_pipe import SupervisorPipe
 
 T = TypeVar("T")
 
 
-class Reply(msgspec.Struct):
+HANG_SECONDS = 3600.0
+
+
+class Reply(msgspec.Struct, forbid_unknown_fields=True):
     """What the scripted model says to one prompt. A prompt with no reply of its own gets the script's default."""
 
     prompt_token_ids: list[int]
     token_ids: list[int]
 
 
-class Script(msgspec.Struct, kw_only=True):
+class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A scripted model. Past the end of a reply it repeats the last token; with no default reply the next token is a hash of all tokens so far.
 
-    `load_seconds` and `step_seconds` are slept; `load_error` fails the load with these words; `crash_at_step` raises in that step; `hang_at_step`
-    sleeps for an hour in it; `failing_token_id` in a prompt fails that request alone.
+    Time: `load_seconds` with progress, then `ready_seconds` of warming up; a step takes `step_seconds`, or as long as gives each stream
+    `tokens_per_second`. Faults: `load_error` fails the load with these words; `hang_in_load` and `hang_at_step` sleep for an hour; `crash_at_step` raises;
+    `exit_code` ends the process without a word, in the step `exit_at_step`, or at the end of the load where there is none; `failing_token_id` in a prompt
+    fails that request alone. Steps count from 1. SIGTERM has no effect until `ignore_sigterm_seconds` after the first.
     """
 
     vocab_size: int = 49152
@@ -50,11 +85,17 @@ class Script(msgspec.Struct, kw_only=True):
     replies: list[Reply] = []
     default_reply: list[int] | None = None
     load_seconds: float = 0.0
+    ready_seconds: float = 0.0
     step_seconds: float = 0.0
+    tokens_per_second: Annotated[float, msgspec.Meta(gt=0)] | None = None
     load_error: str | None = None
-    crash_at_step: int | None = None
+    hang_in_load: bool = False
     hang_at_step: int | None = None
+    crash_at_step: int | None = None
+    exit_code: int | None = None
+    exit_at_step: int | None = None
     failing_token_id: int | None = None
+    ignore_sigterm_seconds: float = 0.0
 
 
 def _done(result: T) -> Future[T]:
@@ -64,16 +105,17 @@ def _done(result: T) -> Future[T]:
 
 
 class _RequestState:
-    __slots__ = ("data", "num_computed", "token_ids")
+    __slots__ = ("data", "num_computed", "reply", "token_ids")
 
-    def __init__(self, data: NewRequestData) -> None:
+    def __init__(self, data: NewRequestData, reply: list[int] | None) -> None:
         self.data = data
+        self.reply = reply
         self.token_ids = list(data.token_ids)
         self.num_computed = data.num_computed_tokens
 
 
 class ScriptedExecutor:
-    """An Executor whose model is a Script."""
+    """An Executor whose model is a Script. Made in the process's main thread, after its signal handlers."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -81,33 +123,41 @@ class ScriptedExecutor:
         self._requests: dict[str, _RequestState] = {}
         self._scheduled: list[str] = []
         self._num_steps = 0
+        self._next_step = 0.0
+        if script.ignore_sigterm_seconds:
+            _ignore_signals(script.ignore_sigterm_seconds)
+        self._missing = set[str]()
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
+        script = self._script
         for hundredth in range(100):
-            if self._script.load_seconds:
-                time.sleep(self._script.load_seconds / 100)
+            if script.load_seconds:
+                time.sleep(script.load_seconds / 100)
             on_progress((hundredth + 1) / 100)
-        if self._script.load_error is not None:
-            raise ModelLoadError(self._script.load_error)
-        return ModelDescription(max_model_len=self._script.max_model_len, vocab_size=self._script.vocab_size, dtype="float32", kv_block_bytes=1024)
+        if script.hang_in_load:
+            time.sleep(HANG_SECONDS)
+        if script.load_error is not None:
+            raise ModelLoadError(script.load_error)
+        if script.exit_code is not None and script.exit_at_step is None:
+            os._exit(script.exit_code)
+        return ModelDescription(max_model_len=script.max_model_len, vocab_size=script.vocab_size, dtype="float32", kv_block_bytes=1024)
 
     def profile(self) -> int:
         return 1 << 24
 
     def initialize_kv_cache(self, num_blocks: int) -> None:
-        pass
+        """A script keeps no keys and values."""
+        time.sleep(self._script.ready_seconds)
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
         for request_id in (*scheduler_output.finished_request_ids, *scheduler_output.preempted_request_ids):
             self._requests.pop(request_id, None)
         if not scheduler_output.total_num_scheduled_tokens:
             return _done(ModelRunnerOutput())
-        self._num_steps += 1
-        if self._num_steps == self._script.crash_at_step:
-            raise RuntimeError(f"the script crashes in step {self._num_steps}")
-        time.sleep(3600 if self._num_steps == self._script.hang_at_step else self._script.step_seconds)
+        self._begin_step()
         for data in scheduler_output.new_requests:
-            self._requests[data.request_id] = _RequestState(data)
+            reply = self._replies.get(tuple(data.token_ids[: data.num_prompt_tokens]), self._script.default_reply)
+            self._requests[data.request_id] = _RequestState(data, reply)
         for request_id, num_scheduled in scheduler_output.num_scheduled_tokens.items():
             self._requests[request_id].num_computed += num_scheduled
         self._scheduled = list(scheduler_output.num_scheduled_tokens)
@@ -126,9 +176,11 @@ class ScriptedExecutor:
         """Never called: a script fails in its steps."""
 
     def sleep(self, level: int) -> None:
-        """A script has no memory to give back."""
+        """A script has no memory to give back, but must not be asked for a step without it."""
+        self._missing = {"weights", "kv_cache"}
 
-    def wake_up(self, tags: Collection[str]) -> None: ...
+    def wake_up(self, tags: Collection[str]) -> None:
+        self._missing -= set(tags)
 
     def start_profile(self, directory: str) -> None:
         """A script computes nothing worth a record."""
@@ -137,6 +189,22 @@ class ScriptedExecutor:
 
     def shutdown(self) -> None:
         self._requests.clear()
+
+    def _begin_step(self) -> None:
+        script = self._script
+        self._num_steps += 1
+        if self._missing:
+            raise RuntimeError(f"a step while {', '.join(sorted(self._missing))} sleep")
+        if self._num_steps == script.crash_at_step:
+            raise RuntimeError(f"the script crashes in step {self._num_steps}")
+        if self._num_steps == script.exit_at_step and script.exit_code is not None:
+            os._exit(script.exit_code)
+        time.sleep(HANG_SECONDS if self._num_steps == script.hang_at_step else script.step_seconds)
+        if script.tokens_per_second is not None:
+            # By the clock, so that the rate holds whatever else a step costs.
+            now = time.monotonic()
+            time.sleep(max(0.0, self._next_step - now))
+            self._next_step = max(now, self._next_step) + 1 / script.tokens_per_second
 
     def _sample(self, request_id: str, state: _RequestState, output: ModelRunnerOutput) -> None:
         data = state.data
@@ -147,24 +215,60 @@ class ScriptedExecutor:
         num_output = len(state.token_ids) - data.num_prompt_tokens
         params = data.sampling_params
         if params.prompt_logprobs is not None and num_output == 0:
-            output.prompt_logprobs[request_id] = self._logprobs(prompt[1:], params.prompt_logprobs)
-        token_id = self._next_token(prompt, num_output, state.token_ids)
+            output.prompt_logprobs[request_id] = self._prompt_logprobs(prompt[1:], params.prompt_logprobs)
+        token_id = self._next_token(state, num_output)
         state.token_ids.append(token_id)
         output.sampled_token_ids[request_id] = [token_id]
         if params.logprobs is not None:
             output.logprobs[request_id] = self._logprobs([token_id], params.logprobs)
 
-    def _next_token(self, prompt: list[int], num_output: int, token_ids: list[int]) -> int:
-        reply = self._replies.get(tuple(prompt), self._script.default_reply)
-        if reply is None:
-            return zlib.crc32(array("q", token_ids).tobytes()) % self._script.vocab_size
-        return reply[min(num_output, len(reply) - 1)]
+    def _next_token(self, state: _RequestState, num_output: int) -> int:
+        if state.reply is None:
+            return zlib.crc32(array("q", state.token_ids).tobytes()) % self._script.vocab_size
+        return state.reply[min(num_output, len(state.reply) - 1)]
 
     def _logprobs(self, token_ids: list[int], num_logprobs: int) -> LogprobsLists:
         """The token itself first, at -0.125; then the token again and its successors, each 0.125 less likely."""
         rows = [[token_id, *((token_id + i) % self._script.vocab_size for i in range(num_logprobs))] for token_id in token_ids]
         values = [-0.125, *(-0.125 * (i + 1) for i in range(num_logprobs))]
         return LogprobsLists(token_ids=rows, logprobs=[values] * len(rows), ranks=[1] * len(rows))
+
+    def _prompt_logprobs(self, token_ids: list[int], num_logprobs: int) -> LogprobsArrays:
+        """As `_logprobs`, for a whole prompt."""
+        own = np.array(token_ids, np.int32).reshape(-1, 1)
+        successors = (own + np.arange(num_logprobs, dtype=np.int32)) % self._script.vocab_size
+        values = -0.125 * np.array([1, *range(1, num_logprobs + 1)], np.float32)
+        return LogprobsArrays(
+            token_ids=np.concatenate([own, successors], axis=1, dtype=np.int32),
+            logprobs=np.tile(values, (len(own), 1)),
+            ranks=np.ones(len(own), np.int32),
+        )
+
+
+def _ignore_signals(seconds: float) -> None:
+    """Comes between the operating system and who listens, by a handler or a wakeup descriptor: `seconds` after the first signal one SIGTERM gets through."""
+    handler = signal.getsignal(signal.SIGTERM)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    is_over = threading.Event()
+
+    def in_main_thread(number: int, frame: FrameType | None) -> None:
+        if is_over.is_set() and callable(handler):
+            handler(number, frame)
+
+    def listen() -> None:
+        os.read(read_end, 1)
+        time.sleep(seconds)
+        if select.select([read_end], [], [], 0)[0]:
+            os.read(read_end, 4096)
+        is_over.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            os.write(wakeup_fd, os.read(read_end, 4096))
+
+    signal.signal(signal.SIGTERM, in_main_thread)
+    threading.Thread(target=listen, name="late-signals", daemon=True).start()
 
 
 class FakeEngineCore:
@@ -199,12 +303,19 @@ def fake_engine_config(socket_dir: str) -> EngineConfig:
     )
 
 
-def _main() -> None:
-    script = msgspec.json.decode(sys.argv[1], type=Script)
-    config = from_args(EngineConfig, sys.argv[2:], program="fake-engine")
+def _main(args: Sequence[str]) -> int:
+    try:
+        script = msgspec.json.decode(args[0] if args else "", type=Script)
+        config = from_args(EngineConfig, args[1:], program="fake-engine")
+    except msgspec.MsgspecError as error:
+        sys.stderr.write(f"fake-engine: the first argument must be a script in JSON: {error}\n")
+        return ExitCode.BAD_CONFIG
+    except ConfigError as error:
+        sys.stderr.write(f"fake-engine: {error}\n")
+        return ExitCode.BAD_CONFIG
     configure_logging(config.log_level)
-    sys.exit(EngineProcess(config, lambda _config: ScriptedExecutor(script)).run())
+    return EngineProcess(config, lambda _config: ScriptedExecutor(script)).run()
 
 
 if __name__ == "__main__":
-    _main()
+    sys.exit(_main(sys.argv[1:]))
