@@ -6,6 +6,7 @@ from collections.abc import Callable
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.engine_core import EngineCore, OutputsByClient
 from stoker_engine.core.utility import UtilityCalls
+from stoker_engine.errors import EngineNotReadyError
 from stoker_engine.executor.base import Executor
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import (
@@ -39,6 +40,8 @@ class EngineCoreInproc:
         return self._core.ready_response
 
     def add_request(self, request: EngineCoreRequest) -> None:
+        if self._core.control.is_sleeping():
+            raise EngineNotReadyError("the engine is sleeping")
         try:
             self._keep(self._core.add_request(self._core.preprocess(request)))
         except (ValueError, TypeError, OverflowError) as error:
@@ -51,7 +54,7 @@ class EngineCoreInproc:
     def step(self) -> None:
         result = self._core.step()
         self._keep(result.outputs)
-        if not result.executed and self._core.has_work():
+        if not result.executed and self._core.scheduler.num_unfinished_requests:
             time.sleep(YIELD_SECONDS)
 
     def take_outputs(self) -> list[EngineCoreOutputs]:

@@ -16,7 +16,7 @@ class InprocCore(Protocol):
     def ready_response(self) -> EngineCoreReadyResponse: ...
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        """A request that cannot be run is answered by an output with FinishReason.ERROR."""
+        """A request that cannot be run is answered by an output with FinishReason.ERROR. Raises EngineNotReadyError where the engine sleeps."""
 
     def abort_requests(self, request_ids: list[str]) -> None: ...
 
