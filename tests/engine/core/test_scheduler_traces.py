@@ -3,6 +3,8 @@ from typing import Any
 
 import pytest
 
+from stoker_engine.finish_reason import FinishReason
+
 A = [1 + i % 27 for i in range(40)]
 """Token ids in which no block of four comes twice."""
 
@@ -82,3 +84,31 @@ def test_the_last_of_the_running_gives_way_and_comes_back_from_its_cached_prefix
     engine.run()
     for request_id, prompt in (("R1", A[:7]), ("R2", A[7:14])):
         assert engine.results[request_id].token_ids == reference_output(prompt, max_tokens=4, eos_token_ids=[]).token_ids
+
+
+def test_a_watermark_keeps_blocks_free_for_what_runs_already(engine_of: Callable[..., Any]) -> None:
+    engine = engine_of(100, max_num_batched_tokens=1000, watermark=0.1, enable_prefix_caching=False)
+    runs = engine.add("runs", [1] * 4 * 74 + [1] * 3, eos_token_ids=[])
+    engine.step()
+    assert engine.pool.num_free_blocks == 24
+    engine.add("needs 15", [2] * 60, max_tokens=1)
+    assert engine.step().num_scheduled_tokens == {"runs": 1}
+    engine.abort("needs 15")
+    engine.add("needs 13", [2] * 52, max_tokens=1)
+    assert "needs 13" in engine.step().num_scheduled_tokens
+    assert engine.state.kv_cache_manager.allocate_slots(runs, 16 * 4) is not None
+    engine.abort("runs")
+    engine.add("needs 95", [3] * 4 * 95, max_tokens=1)
+    assert engine.step().num_scheduled_tokens == {"needs 95": 380}
+
+
+@pytest.mark.property("P30")
+@pytest.mark.fault("C3")
+@pytest.mark.parametrize("watermark", [0.0, 0.5, 0.99])
+def test_an_idle_engine_admits_or_fails_the_head_of_its_queue(engine_of: Callable[..., Any], watermark: float) -> None:
+    engine = engine_of(9, watermark=watermark)
+    for length in range(1, 40):
+        engine.add(f"prompt of {length}", [1 + length % 20] * length, max_tokens=40, eos_token_ids=[])
+    engine.run()
+    reasons = [engine.results[f"prompt of {length}"].finish_reason for length in range(1, 40)]
+    assert reasons == [FinishReason.LENGTH] * 32 + [FinishReason.ERROR] * 7
