@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from stoker_engine.errors import QueueFullError
+from stoker_engine.errors import ParameterError, QueueFullError
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,6 +58,13 @@ class Admission:
             yield
         finally:
             self._num_preparing -= num_requests
+
+    def check_batch(self, num_prompts: int, n: int) -> None:
+        """Several prompts that come together are taken one by one: all of them must be able to wait. Raises ParameterError where they never could."""
+        limit = self._limits.max_requests
+        if limit is not None and num_prompts > 1 and num_prompts * n > limit:
+            raise ParameterError(f"prompt has {num_prompts} prompts and n is {n}, and at most {limit} requests may wait for their first token", "prompt")
+        self.check_requests(num_prompts * n)
 
     def check_requests(self, num_requests: int) -> None:
         """Before anything is tokenized."""

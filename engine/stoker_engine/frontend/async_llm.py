@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any
 
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
+from stoker_engine.frontend.admission import Admission, QueueLimits
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.engine_control import EngineControl
@@ -30,12 +31,13 @@ logger = logging.getLogger(__name__)
 class AsyncLLM:
     """One per api. `start` takes the socket directory; engines may come, die and come back behind it. Lives in one event loop."""
 
-    def __init__(self, config: ClientConfig, tokenizer: Tokenizer, stat_loggers: Sequence[StatLogger]) -> None:
+    def __init__(self, config: ClientConfig, tokenizer: Tokenizer, stat_loggers: Sequence[StatLogger], queue_limits: QueueLimits | None = None) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._stat_loggers = StatLoggerManager(stat_loggers)
         self.renderer = Renderer(tokenizer)
         self._output_processor = OutputProcessor(tokenizer)
+        self.admission = Admission(queue_limits or QueueLimits(), self._output_processor.queued)
         self._input_processor: tuple[EngineCoreReadyResponse, InputProcessor] | None = None
         self._client: AsyncMPClient | None = None
         self._handler: asyncio.Task[None] | None = None
@@ -95,13 +97,15 @@ class AsyncLLM:
         """Outputs of one request, by its `output_kind`; closing the generator aborts it. A ready EngineCoreRequest brings its own parameters and id.
 
         Before the first output: ParameterError or ContextLengthError for what is wrong with the request, EngineNotReadyError where no engine
-        serves. Later: EngineGenerateError where this request failed, EngineDeadError where its engine went away.
+        serves, QueueFullError where too much waits. Later: EngineGenerateError where this request failed, EngineDeadError where its engine went away.
         """
         client = self._ready_client()
         if isinstance(prompt, EngineCoreRequest):
             prompt, sampling_params, options = unpack_request(prompt, options.request_id)
         num_aborted_all = self._num_aborted_all
-        request = await self._process(prompt, sampling_params, options)
+        with self.admission.preparing(sampling_params.n):
+            request = await self._process(prompt, sampling_params, options)
+        self.admission.check_prefill_tokens(sampling_params.n * len(request.prompt_token_ids))
         if num_aborted_all != self._num_aborted_all:
             raise EngineNotReadyError("every request was aborted")
         request_id = request.request_id

@@ -49,6 +49,7 @@ def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | l
     """One engine request per prompt, with ids of their own where there are several. Raises what forbids the request before any is sent."""
     params = completion_sampling_params(request, state.sampling_defaults)
     state.check_ready()
+    state.engine.admission.check_batch(len(prompts), params.n)
     options = request_options(request, request_id)
     generators = []
     for index, prompt in enumerate(prompts):

@@ -12,6 +12,7 @@ import uvloop
 from stoker_engine.config import seconds
 from stoker_engine.errors import ConfigError, EngineError, ModelLoadError
 from stoker_engine.exit_codes import ExitCode
+from stoker_engine.frontend.admission import QueueLimits
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.model_files import resolve_model
@@ -49,7 +50,7 @@ async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, 
     tokenizer = await asyncio.to_thread(lambda: load_tokenizer(resolve_model(config.model.uri)))
     metrics = Metrics(served_names(config.model)[0])
     client = ClientConfig(socket_dir=config.socket_dir, hang_seconds=seconds(config.lifecycle.engine_hang_timeout))
-    engine = AsyncLLM(client, tokenizer, [metrics])
+    engine = AsyncLLM(client, tokenizer, [metrics], QueueLimits(config.max_queued_requests, config.max_queued_prefill_tokens))
     await engine.start()
     try:
         state = make_state(config, engine, tokenizer, metrics, drain)
