@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.input_processor import RequestOptions
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.sampling_params import SamplingParams
-from stoker_engine.settings import to_args
+from stoker_engine.settings import Settings, to_args
 from stoker_engine.testing import SupervisorPipe
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
 from stoker_gateway.api.config import ApiConfig
@@ -141,11 +143,41 @@ def start_engine(socket_dir: str, tokenizer: Tokenizer) -> Callable[..., Any]:
 class Replica:
     """A real api process and a real engine process, as a pod has them."""
 
-    def __init__(self, directory: str, url: str, api: "subprocess.Popen[bytes]", engine: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, directory: str, url: str, start_api: Callable[[], "subprocess.Popen[bytes]"], engine: "subprocess.Popen[bytes]") -> None:
         self.directory = directory
         self.url = url
-        self.api = api
+        self.api = start_api()
         self.engine = engine
+        self._start_api = start_api
+
+    async def wait_until_ready(self) -> None:
+        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(base_url=self.url) as http:
+            while True:
+                assert self.api.poll() is None and self.engine.poll() is None, "a process ended while it started"
+                with contextlib.suppress(httpx.TransportError):
+                    if (await http.get("/readyz")).status_code == 200:
+                        return
+                await asyncio.sleep(0.05)
+
+    async def replace_api(self) -> None:
+        """SIGKILL, and another api on the same port, ready."""
+        self.api.kill()
+        await asyncio.to_thread(self.api.wait)
+        self.api = self._start_api()
+        await self.wait_until_ready()
+
+    async def stop(self) -> None:
+        """Stops the api, then the engine; both say that nothing was in flight."""
+        for process, name in ((self.api, "api"), (self.engine, "engine")):
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 30) == 0
+            message = json.loads(Path(self.directory, f"{name}-termination.json").read_text())
+            assert message.get("inFlightAtStart", 0) == 0
+
+    async def kill(self) -> None:
+        for process in (self.api, self.engine):
+            process.kill()
+            await asyncio.to_thread(process.wait)
 
 
 def _free_port() -> int:
@@ -169,27 +201,17 @@ async def run_replica(config: EngineConfig) -> AsyncIterator[Replica]:
         supervisor_fd=supervisor.read_end,
     )
     supervised = msgspec.structs.replace(config, supervisor_fd=supervisor.read_end)
-    commands = (["stoker_gateway.api", *to_args(api_config)], ["stoker_engine", *to_args(supervised)])
-    api, engine = (subprocess.Popen([sys.executable, "-m", *command], pass_fds=(supervisor.read_end,)) for command in commands)
-    replica = Replica(config.socket_dir, f"http://127.0.0.1:{port}", api, engine)
+
+    def spawn(module: str, settings: Settings) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen([sys.executable, "-m", module, *to_args(settings)], pass_fds=(supervisor.read_end,))
+
+    replica = Replica(config.socket_dir, f"http://127.0.0.1:{port}", lambda: spawn("stoker_gateway.api", api_config), spawn("stoker_engine", supervised))
     try:
-        await _wait_until_ready(replica)
+        await replica.wait_until_ready()
         yield replica
     finally:
-        for process in (api, engine):
-            process.kill()
-            await asyncio.to_thread(process.wait)
+        await replica.kill()
         supervisor.close()
-
-
-async def _wait_until_ready(replica: Replica) -> None:
-    async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(base_url=replica.url) as http:
-        while True:
-            assert replica.api.poll() is None and replica.engine.poll() is None, "a process ended while it started"
-            with contextlib.suppress(httpx.TransportError):
-                if (await http.get("/readyz")).status_code == 200:
-                    return
-            await asyncio.sleep(0.05)
 
 
 @pytest.fixture
@@ -200,6 +222,17 @@ def start_replica(socket_dir: str) -> Callable[..., Any]:
         return run_replica(engine_config(socket_dir, **settings))
 
     return start
+
+
+@pytest.fixture
+def pss() -> Callable[[int], int]:
+    """A process's memory in bytes, shared pages counted in part."""
+
+    def measure(pid: int) -> int:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+
+    return measure
 
 
 @pytest.fixture

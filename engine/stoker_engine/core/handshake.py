@@ -17,6 +17,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from stoker_engine.core.pulse import EnginePulse
+from stoker_engine.drop_log import DropLog
 from stoker_engine.protocol import (
     HEARTBEAT_SECONDS,
     PROTOCOL_VERSION,
@@ -55,7 +56,9 @@ class HandshakeLink:
         self._listener = listener
         self._max_silence_seconds = max_silence_seconds
         self._client: bytes | None = None
+        self._is_greeted = False
         self._heard = time.monotonic()
+        self._drops = DropLog(logger)
         self._outbox: deque[EngineHandshakeMessage] = deque()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -189,11 +192,13 @@ class HandshakeLink:
             self._lose_client("its connection closed")
 
     def _greet(self) -> None:
+        self._is_greeted = True
         self._outbox += [Hello(PROTOCOL_VERSION, os.getpid()), self.phase_report]
 
     def _lose_client(self, reason: str) -> None:
         logger.info("the api is gone: %s", reason)
         self._client = None
+        self._is_greeted = False
         self._listener.client_lost()
 
     def _check_client(self) -> None:
@@ -206,15 +211,16 @@ class HandshakeLink:
         try:
             message = decode_client_handshake(frames[0])
         except msgspec.MsgspecError as error:
-            logger.warning("dropped an undecodable handshake frame: %s", error)
+            self._drops.dropped("an undecodable handshake frame", error)
             return
         self._heard = time.monotonic()
         match message:
             case EngineHandshakeMetadata():
                 self._on_init(message)
-            case ClientHeartbeat():
-                if self._client is None:
-                    self._greet()  # it was given up, or its INIT was lost: begin anew
+            case ClientHeartbeat() if self._client is None and self._is_greeted:
+                self._is_greeted = False  # it may have crossed the HELLO, whose INIT follows
+            case ClientHeartbeat() if self._client is None:
+                self._greet()  # it was given up, or its INIT was lost: begin anew
 
     def _on_init(self, init: EngineHandshakeMetadata) -> None:
         if init.protocol_version != PROTOCOL_VERSION:

@@ -57,28 +57,33 @@ class OutputThread:
     def _run(self) -> None:
         with zmq.Context() as context:
             while (item := self._queue.get()) is not None:
-                if self._socket is not None and self._socket.client != self._client:
-                    self._abandon(self._socket)
                 client, outputs = item
-                if outputs is not None and client is not None and client == self._client:
-                    self._send(context, client, outputs)
+                push = self._socket_for(self._client, context)
+                if push is not None and client == push.client and outputs is not None:
+                    self._send(push, outputs)
             if self._socket is not None:
                 self._socket.close(FLUSH_SECONDS)
 
-    def _send(self, context: zmq.Context[zmq.Socket[bytes]], client: bytes, outputs: EngineCoreOutputs | bytes) -> None:
-        if self._socket is None:
+    def _socket_for(self, client: bytes | None, context: zmq.Context[zmq.Socket[bytes]]) -> OutputSocket | None:
+        """Opened as soon as there is a client, so that the first outputs don't wait."""
+        if self._socket is not None and self._socket.client != client:
+            self._abandon(self._socket)
+        if self._socket is None and client is not None:
             self._socket = OutputSocket(context, self._address, client, self._identity)
+        return self._socket
+
+    def _send(self, push: OutputSocket, outputs: EngineCoreOutputs | bytes) -> None:
         deadline = time.monotonic() + CONNECT_SECONDS
-        while not self._socket.send(outputs):
-            if client != self._client:
+        while not push.send(outputs):
+            if push.client != self._client:
                 return
             if time.monotonic() > deadline:
-                self._lose(self._socket, "its output socket cannot be reached")
+                self._lose(push, "its output socket cannot be reached")
                 return
-            self._socket.wait_for_connection()
-        excess = self._socket.excess
+            push.wait_for_connection()
+        excess = push.excess
         if excess is not None:
-            self._lose(self._socket, excess)
+            self._lose(push, excess)
 
     def _lose(self, push: OutputSocket, reason: str) -> None:
         logger.warning("giving up the api: %s", reason)

@@ -12,6 +12,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
+from stoker_engine.drop_log import DropLog
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.protocol import (
@@ -73,6 +74,7 @@ class HandshakeServer:
         self._status = EngineStatus(hang_seconds=config.hang_seconds)
         self._phase_since = self._last_heard = self._last_progress = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
+        self._drops = DropLog(logger)
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._send_heartbeats())]
@@ -141,10 +143,10 @@ class HandshakeServer:
             index, _incarnation = parse_identity(identity)
             message = decode_engine_handshake(frames[1].bytes)
         except (ValueError, IndexError, msgspec.MsgspecError) as error:
-            logger.warning("dropped an undecodable handshake frame: %s", error)
+            self._drops.dropped("an undecodable handshake frame", error)
             return
         if index != self._engine_index:
-            logger.warning("dropped a handshake frame of engine %d: this api serves engine %d", index, self._engine_index)
+            self._drops.dropped(f"a handshake frame of engine {index}", f"this api serves engine {self._engine_index}")
         elif isinstance(message, Hello):
             await self._on_hello(identity, frames[0].get(_SRCFD), message)
         elif identity == self._identity:

@@ -80,10 +80,10 @@ def test_the_arguments_of_a_call_may_be_arrays(decoder: InputDecoder) -> None:
         (frames(ABORT, b"\xc1"), "malformed"),
         (frames(ABORT, encode([1])), "Expected `str`"),
         (frames(ABORT, encode(["x" * 2000])), "length"),
-        (frames(UTILITY, b"\x91" * 100_000 + b"\xc0"), "Expected `str`|too deeply"),
+        (frames(UTILITY, b"\x91" * 100_000 + b"\xc0"), "Expected"),
         (frames(UTILITY, encode([1, 2])), "Expected `str`"),
         (frames(ADD, b""), "truncated"),
-        (frames(ADD, b"\x93\x01\x02"), "Expected `str`"),
+        (frames(ADD, b"\x93\x01\x02"), "Expected"),
         (frames(ABORT, bytes(max_body_bytes(READY) + 1)), f"{max_body_bytes(READY) + 1} bytes"),
     ],
 )
