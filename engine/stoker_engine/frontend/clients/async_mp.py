@@ -146,6 +146,8 @@ class AsyncMPClient:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._calls.fail_all(EngineDeadError("the client is shut down"))
         await self._handshake.close()
+        if self._farewell is not None:
+            self._farewell[0].cancel()
         self._input.close(0)
         self._output.close(0)
         self._context.term()
@@ -197,6 +199,7 @@ class AsyncMPClient:
                 self._drops.dropped("an undecodable output message", error)
                 continue
             if outputs.utility_output is not None:
+                await self._handshake.wait_for_phase(outputs.utility_output.phase)
                 self._calls.resolve(outputs.utility_output)
             else:
                 self._unanswered.answered(outputs.outputs)
