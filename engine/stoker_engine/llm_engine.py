@@ -22,7 +22,7 @@ from stoker_engine.frontend.parallel_sampling import ParentRequest
 from stoker_engine.frontend.ready_request import unpack_request
 from stoker_engine.frontend.renderer import Prompt, Renderer, prompt_text
 from stoker_engine.frontend.stat_loggers import StatLoggerManager
-from stoker_engine.launcher import LaunchedEngine
+from stoker_engine.launcher import ENGINE_PROGRAM, LaunchedEngine
 from stoker_engine.model_files import resolve_model
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.protocol import EngineCoreRequest
@@ -45,7 +45,7 @@ class LLMEngine:
 
     def __init__(self, client: EngineCoreClient, tokenizer: Tokenizer, stat_loggers: Sequence[StatLogger] = (), process: LaunchedEngine | None = None) -> None:
         self._client = client
-        self._process = process
+        self.process = process
         self._finalizer = weakref.finalize(self, _close, client, process)
         self.renderer = Renderer(tokenizer)
         self._input_processor = InputProcessor.for_engine(tokenizer, client.ready_response)
@@ -183,18 +183,18 @@ class LLMEngine:
         try:
             yield
         except (EngineDeadError, EngineNotReadyError) as error:
-            if isinstance(error, EngineNotReadyError) and (self._process is None or not self._process.has_ended):
+            if isinstance(error, EngineNotReadyError) and (self.process is None or not self.process.has_ended):
                 raise
-            cause = error if self._process is None else self._process.failure()
+            cause = error if self.process is None else self.process.failure()
             self._failure = EngineDeadError(str(cause))
             self._output_processor.fail_all_requests(self._failure)
             self._output_processor.begin_message()
             raise self._failure from error
 
 
-def launch(config: EngineConfig) -> tuple[LaunchedEngine, SyncMPClient]:
+def launch(config: EngineConfig, program: Sequence[str] = ENGINE_PROGRAM) -> tuple[LaunchedEngine, SyncMPClient]:
     """Starts an engine and waits until it is READY. Whatever this raises, nothing is left behind."""
-    process = LaunchedEngine(config)
+    process = LaunchedEngine(config, program)
     client: SyncMPClient | None = None
     try:
         hang_seconds = seconds(config.lifecycle.engine_hang_timeout)
