@@ -22,11 +22,11 @@ class UniprocExecutor:
     def __init__(self, config: EngineConfig) -> None:
         self._worker = Worker(config)
         self._thread = WorkerThread() if max_batches_in_flight(config) > 1 else None
-        self._is_shut_down = False
+        self.is_shut_down = False
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         def report(share: float) -> None:
-            if self._is_shut_down:
+            if self.is_shut_down:
                 raise RuntimeError("the executor was shut down while it loaded the model")
             on_progress(share)
 
@@ -60,9 +60,9 @@ class UniprocExecutor:
         self._call(self._worker.stop_profile).result()
 
     def shutdown(self) -> None:
-        if self._is_shut_down:
+        if self.is_shut_down:
             return
-        self._is_shut_down = True
+        self.is_shut_down = True
         if self._thread is None:
             self._worker.shutdown()
         else:
