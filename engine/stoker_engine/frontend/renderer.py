@@ -45,9 +45,9 @@ class Renderer:
             raise ParameterError("prompt must be a text, token ids or a non-empty list of such", "prompt")
         if isinstance(prompts[0], int):
             return [cast("list[int]", prompts)]
-        wrong = next((prompt for prompt in prompts if not isinstance(prompt, str | list | TemplatedPrompt)), None)
-        if wrong is not None:
-            raise ParameterError(f"prompt must hold texts or lists of token ids, got a {type(wrong).__name__}", "prompt")
+        for prompt in prompts:
+            if not isinstance(prompt, str | list | TemplatedPrompt):
+                raise ParameterError(f"prompt must hold texts or lists of token ids, got a {type(prompt).__name__}", "prompt")
         return cast("list[Prompt]", list(prompts))
 
     def render_chat(

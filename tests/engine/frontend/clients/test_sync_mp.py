@@ -1,0 +1,87 @@
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+
+from stoker_engine.errors import EngineDeadError, EngineNotReadyError, SocketDirectoryError
+from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.clients.sync_mp import SyncMPClient
+from stoker_engine.protocol import EngineCoreRequest
+from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
+
+
+def num_client_threads() -> int:
+    return sum(thread.name == "engine-client" for thread in threading.enumerate())
+
+
+def wait_until_ready(client: SyncMPClient) -> None:
+    ready = threading.Event()
+    while not client.is_ready:
+        ready.wait(0.005)
+
+
+def request(request_id: str = "a", max_tokens: int = 3) -> EngineCoreRequest:
+    return EngineCoreRequest(request_id, [1, 2], SamplingParams(max_tokens=max_tokens), arrival_time=0.0)
+
+
+def test_an_engine_may_die_and_another_come(socket_dir: str) -> None:
+    client = SyncMPClient(ClientConfig(socket_dir))
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.001)) as engine:
+        wait_until_ready(client)
+        client.add_request(request(max_tokens=5000))
+        assert client.get_output().outputs[0].request_id == "a"
+        engine.process.kill()
+        with pytest.raises(EngineDeadError, match="the engine is gone"):
+            while True:
+                client.get_output()
+    with pytest.raises(EngineNotReadyError):
+        client.add_request(request("b"))
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[5])):
+        wait_until_ready(client)
+        client.add_request(request("b", max_tokens=1))
+        assert client.get_output().outputs[0].new_token_ids == [5]
+        assert client.call_utility("is_paused") is False
+    client.shutdown()
+
+
+def test_a_client_that_is_shut_down_wakes_who_waits_and_refuses_calls(socket_dir: str) -> None:
+    client = SyncMPClient(ClientConfig(socket_dir))
+    errors: list[EngineDeadError] = []
+
+    def wait() -> None:
+        try:
+            client.get_output()
+        except EngineDeadError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    client.shutdown()
+    client.shutdown()
+    waiting.join(5.0)
+    assert [str(error) for error in errors] == ["the client is shut down"]
+    client.abort_requests(["a"])
+    for call in (lambda: client.add_request(request()), lambda: client.call_utility("is_paused"), lambda: client.ready_response):
+        with pytest.raises(EngineNotReadyError, match="the client is shut down"):
+            call()
+    assert list(Path(socket_dir).glob("*.sock")) == []
+
+
+def test_a_directory_that_another_client_holds_leaves_no_thread(socket_dir: str) -> None:
+    holder = SyncMPClient(ClientConfig(socket_dir))
+    before = num_client_threads()
+    with pytest.raises(SocketDirectoryError, match="is held by another api"):
+        SyncMPClient(ClientConfig(socket_dir))
+    assert num_client_threads() == before
+    holder.shutdown()
+
+
+def test_a_dropped_client_lets_go_of_its_sockets_and_thread(socket_dir: str) -> None:
+    client = SyncMPClient(ClientConfig(socket_dir))
+    before = num_client_threads()
+    del client
+    gc.collect()
+    assert num_client_threads() == before - 1
+    SyncMPClient(ClientConfig(socket_dir)).shutdown()
