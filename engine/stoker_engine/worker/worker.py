@@ -65,6 +65,7 @@ class Worker:
         self._allocate_kv_cache = partial(allocate_kv_cache, loaded.kv_cache_shape, num_blocks, loaded.dtype, loaded.model.device)
         self._kv_caches = self._allocate_kv_cache()
         warm_up(self._make_runner(loaded, self._kv_caches), self._config.block_size)
+        return_freed_memory()  # what loading and profiling took: 110 MiB for a model of 650
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         if self._runner is not None:
@@ -126,6 +127,7 @@ class Worker:
             if loaded.shape != self._shape:
                 raise ModelLoadError(f"{path}: the model is another one than before the sleep")
             self._loaded = loaded
+            return_freed_memory()
 
     def _make_runner(self, loaded: LoadedModel, kv_caches: list[Tensor]) -> ModelRunner:
         self._runner = ModelRunner(loaded, self._vocab_size, self._config.seed, kv_caches)
