@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from stoker_engine.core.constrained import awaits_tokens, make_grammar_output
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.core.scheduler_output import SchedulerOutput
@@ -70,13 +71,13 @@ class BatchQueue:
             forward = self._executor.execute_model(scheduler_output)
             if not scheduler_output.total_num_scheduled_tokens:
                 self._batches.append(Batch(scheduler_output, forward, None))
-            elif self._scheduler.awaits_tokens_of_constrained():
+            elif awaits_tokens(self._scheduler):
                 self._deferred = Batch(scheduler_output, forward, None)
             else:
                 self._sample(scheduler_output, forward)
 
     def _sample(self, scheduler_output: SchedulerOutput, forward: Future[ModelRunnerOutput | None]) -> None:
-        sampled = self._executor.sample_tokens(self._scheduler.make_grammar_output())
+        sampled = self._executor.sample_tokens(make_grammar_output(self._scheduler))
         self._batches.append(Batch(scheduler_output, forward, sampled))
 
     def _take_oldest(self) -> StepUpdate:
@@ -86,7 +87,7 @@ class BatchQueue:
         self._take_aborts()
         outputs = self._scheduler.update_from_output(batch.scheduler_output, output)
         deferred = self._deferred
-        if deferred is not None and not self._scheduler.awaits_tokens_of_constrained():
+        if deferred is not None and not awaits_tokens(self._scheduler):
             self._deferred = None
             with failure_logged(self._scheduler, deferred.scheduler_output):
                 self._sample(deferred.scheduler_output, deferred.forward)

@@ -4,23 +4,19 @@ from collections import deque
 from collections.abc import Iterable
 
 from stoker_engine.config import EngineConfig
-from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.kv_cache_manager import KVCacheManager
-from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
+from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
 from stoker_engine.core.request_queue import FCFSRequestQueue, PriorityRequestQueue
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.core.scheduler_passes import preempt_all, schedule_running, schedule_waiting
 from stoker_engine.core.scheduler_settings import check_scheduler_settings
 from stoker_engine.core.scheduler_state import PauseState, SchedulerLimits, SchedulerState
-from stoker_engine.core.scheduler_update import fail_request, update_request
+from stoker_engine.core.scheduler_update import fail_request, find_obstacle, take_result
 from stoker_engine.core.step_plan import StepPlan
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreEventType, EngineCoreOutput
 from stoker_engine.stats import SchedulerStats
-
-_LIVE = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
-"""What a request of a step can be when the result comes, unless it has ended."""
 
 
 class Scheduler:
@@ -73,7 +69,7 @@ class Scheduler:
         if request.request_id in self.state.requests:
             raise DuplicateRequestError(f"a request with the id {request.request_id} is running already")
         request.record_event(EngineCoreEventType.QUEUED)
-        problem = self._find_obstacle(request)
+        problem = find_obstacle(self.state.limits, request)
         if problem is not None:
             self._rejections.append((request.client_index, fail_request(request, problem)))
             return
@@ -101,33 +97,11 @@ class Scheduler:
 
     def update_from_output(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> dict[int, list[EngineCoreOutput]]:
         """Takes a step's result, in the order of the steps. Returns what to tell each client, by its index; requests that ended meanwhile are passed over."""
-        outputs: dict[int, list[EngineCoreOutput]] = {}
-        ended: list[Request] = []
-        plan = self._take_plan(scheduler_output)
-        running, preempted = RequestStatus.RUNNING, RequestStatus.PREEMPTED
-        for request in plan.sampling:
-            request.num_output_placeholders -= 1
-            if request.status is not running and request.status is not preempted:
-                continue
-            engine_core_output = update_request(request, output)
-            outputs.setdefault(request.client_index, []).append(engine_core_output)
-            if engine_core_output.finish_reason is not None:
-                ended.append(request)
-        if output.failures:
-            self._take_failures(plan, output.failures, outputs, ended)
+        outputs, ended = take_result(self.state, self._take_plan(scheduler_output), output)
         for client_index, engine_core_output in self._take_rejections():
             outputs.setdefault(client_index, []).append(engine_core_output)
         self._let_go(ended)
         return outputs
-
-    def awaits_tokens_of_constrained(self) -> bool:
-        """Whether a request with a grammar is in the last step and in one before it: what the grammar allows depends on a token that is yet to come."""
-        return any(request.num_output_placeholders > 1 for request in self._constrained_in_last_step())
-
-    def make_grammar_output(self) -> GrammarOutput | None:
-        """What the grammars of the requests in the last step allow."""
-        bitmasks = {request.request_id: grammar.bitmask() for request in self._constrained_in_last_step() if (grammar := request.grammar) is not None}
-        return GrammarOutput(bitmasks) if bitmasks else None
 
     def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[tuple[str, int]]:
         """Ends live requests with `status`, with no output of theirs. Returns (request id, client index) of those that lived; idempotent."""
@@ -186,15 +160,6 @@ class Scheduler:
             case PauseState.PAUSED_ALL:
                 return False
 
-    def _find_obstacle(self, request: Request) -> str | None:
-        """Why this request could never be admitted. Without this check it would wait for ever, and everybody behind it."""
-        limits, num_prompt_tokens = self.state.limits, request.num_prompt_tokens
-        if num_prompt_tokens >= limits.max_model_len:
-            return f"the prompt has {num_prompt_tokens} tokens, prompt and output together may have {limits.max_model_len}"
-        if num_prompt_tokens > limits.max_num_tokens:
-            return f"the prompt has {num_prompt_tokens} tokens, the KV cache holds {limits.max_num_tokens}"
-        return None
-
     def _take_plan(self, scheduler_output: SchedulerOutput) -> StepPlan:
         """The oldest step under way. A step of zero tokens is not among them: nothing comes of it."""
         if not scheduler_output.num_scheduled_tokens:
@@ -203,23 +168,6 @@ class Scheduler:
         if plan.num_scheduled_tokens is not scheduler_output.num_scheduled_tokens:
             raise RuntimeError("results must be taken in the order of their steps")
         return plan
-
-    def _take_failures(self, plan: StepPlan, failures: dict[str, str], outputs: dict[int, list[EngineCoreOutput]], ended: list[Request]) -> None:
-        """Of the step's requests; those that sample have been told. Where a request ended before, its blocks are no better for it."""
-        for request in plan.prefilling:
-            if request.request_id in failures and request.status in _LIVE:
-                outputs.setdefault(request.client_index, []).append(fail_request(request, failures[request.request_id]))
-                ended.append(request)
-        for request in (*plan.sampling, *plan.prefilling):
-            if request.request_id in failures:
-                self.state.kv_cache_manager.forget(request)
-        self.state.counters.num_nan_logits += sum(failures.get(request.request_id) == NOT_FINITE for request in ended)
-
-    def _constrained_in_last_step(self) -> list[Request]:
-        constrained = self.state.constrained
-        if not constrained:
-            return []
-        return [request for request in self.steps_under_way[-1].sampling if constrained.get(request.request_id) is request]
 
     def _let_go(self, ended: list[Request]) -> None:
         """Ended requests leave every table; the worker is told in the next step.

@@ -1,9 +1,45 @@
-"""What a step's result does to one request: tokens appended, its end found, its output built."""
+"""What a step's result does to its requests: tokens appended, ends found, outputs built."""
 
-from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import Request, RequestStatus
+from stoker_engine.core.scheduler_state import SchedulerLimits, SchedulerState
+from stoker_engine.core.step_plan import StepPlan
 from stoker_engine.core.stop_check import check_stop
 from stoker_engine.protocol import EngineCoreOutput, LogprobsLists
+
+_LIVE = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
+"""What a request of a step can be when the result comes, unless it has ended."""
+
+OutputLists = dict[int, list[EngineCoreOutput]]
+"""By client index."""
+
+
+def take_result(state: SchedulerState, plan: StepPlan, output: ModelRunnerOutput) -> tuple[OutputLists, list[Request]]:
+    """What to tell the clients of the step's requests, and those that ended by it. Requests that ended before are passed over."""
+    outputs: OutputLists = {}
+    ended: list[Request] = []
+    running, preempted = RequestStatus.RUNNING, RequestStatus.PREEMPTED
+    for request in plan.sampling:
+        request.num_output_placeholders -= 1
+        if request.status is not running and request.status is not preempted:
+            continue
+        engine_core_output = update_request(request, output)
+        outputs.setdefault(request.client_index, []).append(engine_core_output)
+        if engine_core_output.finish_reason is not None:
+            ended.append(request)
+    if output.failures:
+        _take_failures(state, plan, output.failures, outputs, ended)
+    return outputs, ended
+
+
+def find_obstacle(limits: SchedulerLimits, request: Request) -> str | None:
+    """Why this request could never be admitted. Without this check it would wait for ever, and everybody behind it."""
+    num_prompt_tokens = request.num_prompt_tokens
+    if num_prompt_tokens >= limits.max_model_len:
+        return f"the prompt has {num_prompt_tokens} tokens, prompt and output together may have {limits.max_model_len}"
+    if num_prompt_tokens > limits.max_num_tokens:
+        return f"the prompt has {num_prompt_tokens} tokens, the KV cache holds {limits.max_num_tokens}"
+    return None
 
 
 def update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOutput:
@@ -46,6 +82,18 @@ def fail_request(request: Request, message: str) -> EngineCoreOutput:
         events=request.take_events(),
         failure_message=message,
     )
+
+
+def _take_failures(state: SchedulerState, plan: StepPlan, failures: dict[str, str], outputs: OutputLists, ended: list[Request]) -> None:
+    """Of the step's requests; those that sample have been told. Where a request ended before, its blocks are no better for it."""
+    for request in plan.prefilling:
+        if request.request_id in failures and request.status in _LIVE:
+            outputs.setdefault(request.client_index, []).append(fail_request(request, failures[request.request_id]))
+            ended.append(request)
+    for request in (*plan.sampling, *plan.prefilling):
+        if request.request_id in failures:
+            state.kv_cache_manager.forget(request)
+    state.counters.num_nan_logits += sum(failures.get(request.request_id) == NOT_FINITE for request in ended)
 
 
 def _append(request: Request, token_ids: list[int]) -> tuple[list[int], RequestStatus | None]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from stoker_engine.core.constrained import make_grammar_output
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.executor.base import Executor
@@ -53,7 +54,7 @@ class PlainStepping:
         executed = scheduler_output.total_num_scheduled_tokens > 0
         with failure_logged(self._scheduler, scheduler_output):
             forward = self._executor.execute_model(scheduler_output)
-            grammar_output = self._scheduler.make_grammar_output() if executed else None
+            grammar_output = make_grammar_output(self._scheduler) if executed else None
             output = forward.result()
             if output is None:
                 output = self._executor.sample_tokens(grammar_output).result()
