@@ -39,7 +39,7 @@ class Worker:
         self._allocate_kv_cache: Callable[[], list[Tensor]] | None = None
         self._kv_caches: list[Tensor] | None = None
         self._runner: ModelRunner | None = None
-        self._is_asleep = False
+        self._asleep: set[str] = set()
         self._profile: Profile | None = None
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
@@ -70,9 +70,9 @@ class Worker:
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         if self._runner is not None:
             return self._runner.execute_model(scheduler_output)
-        if self._is_asleep and not scheduler_output.total_num_scheduled_tokens:
+        if self._asleep and not scheduler_output.total_num_scheduled_tokens:
             return ModelRunnerOutput()  # the requests that it ends went with the runner
-        raise RuntimeError("execute_model while the worker sleeps" if self._is_asleep else "execute_model before initialize_kv_cache")
+        raise RuntimeError("execute_model while the worker sleeps" if self._asleep else "execute_model before initialize_kv_cache")
 
     def sample_tokens(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
         if self._runner is None:
@@ -82,7 +82,7 @@ class Worker:
     def sleep(self, level: int) -> None:
         """Gives back the KV cache and, at level 2, the weights; at level 1 a device's weights move to the host, those of a CPU are there already."""
         loaded = self._model()
-        self._is_asleep = True
+        self._asleep = {"weights", "kv_cache"}
         self._runner = self._kv_caches = None
         if level > 1:
             self._loaded = None
@@ -97,9 +97,9 @@ class Worker:
             self._wake_weights()
         if "kv_cache" in tags and self._allocate_kv_cache is not None:
             self._kv_caches = self._allocate_kv_cache()
-        if self._loaded is not None and self._offloaded is None and self._kv_caches is not None:
-            self._make_runner(self._loaded, self._kv_caches)
-            self._is_asleep = False
+        self._asleep -= set(tags)
+        if not self._asleep and self._kv_caches is not None:
+            self._make_runner(self._model(), self._kv_caches)
 
     def start_profile(self, directory: str) -> None:
         """Records what this thread and the device compute, until `stop_profile`."""
