@@ -11,20 +11,22 @@ def check_stop(request: Request) -> RequestStatus | None:
 
     `min_tokens` holds back every end but the length caps: a request that can grow no further ends whatever it asked for.
     """
-    params = request.wire.sampling_params
-    may_stop = request.num_output_tokens >= params.min_tokens
     token_id = request.sequence.token_ids[-1]
-    if may_stop and token_id in request.end_token_ids:
+    if token_id in request.end_token_ids and _may_stop(request):
         if token_id not in request.wire.eos_token_ids:
             request.stop_reason = token_id
         return RequestStatus.FINISHED_STOPPED
     if request.num_tokens >= request.max_num_tokens:
         return RequestStatus.FINISHED_LENGTH_CAPPED
-    detection = params.repetition_detection
-    if may_stop and detection is not None and is_repeating(request.sequence.output_token_ids, detection):
+    detection = request.wire.sampling_params.repetition_detection
+    if detection is not None and _may_stop(request) and is_repeating(request.sequence.output_token_ids, detection):
         request.stop_reason = REPETITION_DETECTED
         return RequestStatus.FINISHED_REPETITION
     return None
+
+
+def _may_stop(request: Request) -> bool:
+    return request.num_output_tokens >= request.wire.sampling_params.min_tokens
 
 
 def is_repeating(token_ids: list[int], detection: RepetitionDetection) -> bool:
