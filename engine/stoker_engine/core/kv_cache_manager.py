@@ -67,15 +67,14 @@ class KVCacheManager:
         """Room for the next `num_new_tokens` of a running request: the ids of the blocks added. None, and nothing changed, where there is none."""
         table = self.block_tables[request.request_id]
         num_tokens = request.num_computed_tokens + num_new_tokens
-        num_missing_blocks = self._num_blocks_for(num_tokens) - len(table.blocks)
-        if num_missing_blocks > 0:
+        new_block_ids: list[int] = []
+        if num_tokens > len(table.blocks) * self.block_size:
+            num_missing_blocks = self._num_blocks_for(num_tokens) - len(table.blocks)
             if num_missing_blocks > self.block_pool.num_free_blocks:
                 return None
             added = self.block_pool.allocate(num_missing_blocks)
             table.blocks += added
             new_block_ids = [block.block_id for block in added]
-        else:
-            new_block_ids = []
         # Of a token that a step under way has yet to sample nobody knows the hash.
         num_full_blocks = (num_tokens if num_tokens < request.num_tokens else request.num_tokens) // self.block_size
         if num_full_blocks > table.num_cached_blocks:
