@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -218,6 +218,18 @@ def start_shared_api() -> Iterator[StartApi]:
     """As `start_api`, for the tests of a module: `start_shared_api(script_field=…)`."""
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory:
         yield lambda **script: _start_ready(stack, Path(directory), Script(**script), {}, {})
+
+
+@pytest.fixture(scope="session")
+def make_api() -> Callable[..., Any]:
+    """`with make_api(script, **api settings) as api`: a replica of as long a life as its user wants."""
+
+    @contextmanager
+    def make(script: Script | None, **settings: Any) -> Iterator[Api]:
+        with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory:
+            yield _start_ready(stack, Path(directory), script, settings, {})
+
+    return make
 
 
 @pytest.fixture
