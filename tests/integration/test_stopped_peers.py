@@ -81,7 +81,7 @@ async def test_an_engine_gives_up_an_api_that_is_stopped_and_the_api_learns_what
             assert engine.process.poll() is None
         finally:
             psutil.Process(client.process.pid).kill()
-            await client.process.wait()
+            await client.process.communicate()
 
 
 @pytest.mark.parametrize(("num_tokens", "max_requests"), [(1, MAX_UNANSWERED_REQUESTS), (8000, MAX_UNANSWERED_BYTES // 8000)])

@@ -6,7 +6,6 @@ tells of a lost client within milliseconds; one that stays silent for engineHang
 
 import logging
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from stoker_engine.core.pulse import EnginePulse
+from stoker_engine.core.waker import Waker
 from stoker_engine.drop_log import DropLog
 from stoker_engine.protocol import (
     HEARTBEAT_SECONDS,
@@ -60,8 +60,7 @@ class HandshakeLink:
         self._heard = time.monotonic()
         self._drops = DropLog(logger)
         self._outbox: deque[EngineHandshakeMessage] = deque()
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_receiver.setblocking(False)
+        self._waker = Waker()
         self._closing = False
         self._close_deadline = 0.0
         self._connected = False
@@ -92,7 +91,7 @@ class HandshakeLink:
         logger.info("greeting the api anew: %s", reason)
         self._client = None
         self._greet()
-        self._wake()
+        self._waker.wake()
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         if phase is not self._phase.phase:
@@ -117,18 +116,12 @@ class HandshakeLink:
         """Sends what is left and ends the thread."""
         self._close_deadline = time.monotonic() + LINGER_MS / 1000
         self._closing = True
-        self._wake()
+        self._waker.wake()
         self._thread.join(timeout=3 * LINGER_MS / 1000)
 
     def _send(self, message: EngineHandshakeMessage) -> None:
         self._outbox.append(message)
-        self._wake()
-
-    def _wake(self) -> None:
-        try:
-            self._wake_sender.send(b"\0")
-        except OSError:
-            return  # the thread has ended: there is nobody to wake
+        self._waker.wake()
 
     def _run(self) -> None:
         with zmq.Context() as context:
@@ -142,7 +135,7 @@ class HandshakeLink:
             monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
             dealer.connect(self._address)
             poller = zmq.Poller()
-            for pollable in (dealer, monitor, self._wake_receiver):
+            for pollable in (dealer, monitor, self._waker.fileno):
                 poller.register(pollable, zmq.POLLIN)
             try:
                 self._serve(dealer, monitor, poller)
@@ -150,15 +143,15 @@ class HandshakeLink:
                 dealer.disable_monitor()
                 monitor.close(0)
                 dealer.close()
-                self._wake_sender.close()
-                self._wake_receiver.close()
+                self._waker.close()
 
     def _serve(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes], poller: zmq.Poller) -> None:
         next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
-        while not self._closing or self._has_last_words():
+        # A failure that no api has heard of yet is worth a moment's wait for a connection.
+        while not self._closing or (self.phase is EnginePhase.FAILED and not self._connected and time.monotonic() < self._close_deadline):
             events: dict[Any, int] = dict(poller.poll(max(0, int((next_heartbeat - time.monotonic()) * 1000))))
-            if self._wake_receiver.fileno() in events:
-                self._drain_wakes()
+            if self._waker.fileno in events:
+                self._waker.drain()
             if monitor in events:
                 self._on_monitor_event(monitor)
             if dealer in events:
@@ -169,17 +162,6 @@ class HandshakeLink:
                 self._check_client()
             self._flush(dealer)
         self._flush(dealer)
-
-    def _has_last_words(self) -> bool:
-        """A failure that no api has heard of yet: worth a moment's wait for a connection."""
-        return self._phase.phase is EnginePhase.FAILED and not self._connected and time.monotonic() < self._close_deadline
-
-    def _drain_wakes(self) -> None:
-        try:
-            while self._wake_receiver.recv(4096):
-                pass
-        except BlockingIOError:
-            return
 
     def _on_monitor_event(self, monitor: zmq.Socket[bytes]) -> None:
         event = parse_monitor_message(monitor.recv_multipart())["event"]

@@ -1,7 +1,6 @@
 """The input thread: frames from the api → the main loop's queue. Decodes and builds requests while the device computes."""
 
 import logging
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 import zmq
 
 from stoker_engine.core.input_decoder import AbortRequests, ClientInput, InputDecoder, RejectRequest, RequestIntake
+from stoker_engine.core.waker import Waker
 from stoker_engine.drop_log import DropLog
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class InputThread:
         self._drops = DropLog(logger)
         self._wanted: tuple[int, bytes | None] = (0, None)
         self._closing = False
-        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._waker = Waker()
         self._thread = threading.Thread(target=self._run, name="input", daemon=True)
 
     def start(self) -> None:
@@ -66,20 +66,13 @@ class InputThread:
     def set_client(self, client_incarnation: bytes | None) -> None:
         """From another thread: serve this client, or none, over a new link, also where it is the one of before."""
         self._wanted = (self._wanted[0] + 1, client_incarnation)
-        self._wake()
+        self._waker.wake()
 
     def close(self) -> None:
         self._closing = True
-        self._wake()
+        self._waker.wake()
         self._thread.join(timeout=1.0)
-        self._wake_sender.close()
-        self._wake_receiver.close()
-
-    def _wake(self) -> None:
-        try:
-            self._wake_sender.send(b"\0")
-        except OSError:
-            return  # closed: there is no thread to wake
+        self._waker.close()
 
     def _run(self) -> None:
         with zmq.Context() as context:
@@ -93,13 +86,13 @@ class InputThread:
     def _serve(self, dealer: zmq.Socket[bytes] | None, wanted: tuple[int, bytes | None]) -> None:
         """Takes messages until another link is wanted."""
         poller = zmq.Poller()
-        poller.register(self._wake_receiver, zmq.POLLIN)
+        poller.register(self._waker.fileno, zmq.POLLIN)
         if dealer is not None:
             poller.register(dealer, zmq.POLLIN)
         while self._wanted == wanted and not self._closing:
             events: dict[Any, int] = dict(poller.poll())
-            if self._wake_receiver.fileno() in events:
-                self._wake_receiver.recv(4096)
+            if self._waker.fileno in events:
+                self._waker.drain()
             if dealer is not None and dealer in events:
                 self._receive(dealer, wanted[1])
 
