@@ -46,8 +46,8 @@ check: $(STAMP) ## ruff, mypy --strict, import rules, generated files up to date
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/test_layout.py tests/test_names.py tests/test_faults.py
 
-bench: $(STAMP) ## Start, memory, decode, throughput and HTTP figures (PEERS=dir runs vllm beside us: 25 minutes, see benchmarks/README.md)
-	for name in start memory engine serve; do $(BIN)/python benchmarks/$$name.py $(if $(PEERS),--peers "$(PEERS)"); done
+bench: $(STAMP) ## Start, memory, decode, throughput, HTTP, scheduler and protocol figures (PEERS=dir runs vllm beside us: 27 minutes, see benchmarks/README.md)
+	for name in start memory engine serve scheduler protocol; do $(BIN)/python benchmarks/$$name.py $(if $(PEERS),--peers "$(PEERS)"); done
 
 manifests: $(STAMP) ## Generate manifests/crd.yaml
 	$(BIN)/stoker crd > manifests/crd.yaml.new
