@@ -24,6 +24,7 @@ class Memory:
     def sleep(self, level: int) -> None:
         assert not self.missing
         assert not self.engine.state.running, "a running request's blocks went with the memory"
+        assert not self.engine.stepping.num_in_flight, "a step under way lost its memory"
         self.missing = set(MEMORY_TAGS)
         self.engine.worker.poison(range(len(self.engine.worker.slots)))
 
@@ -47,7 +48,7 @@ class ControlledEngine:
         self.memory = Memory(engine)
         self.phases: list[EnginePhase] = []
         executor: Any = self.memory
-        self.control = CoreControl(engine.scheduler, executor, profile_dir, has_work=engine.scheduler.has_requests, report=self.phases.append)
+        self.control = CoreControl(engine.scheduler, executor, profile_dir, has_work=engine.has_work, report=self.phases.append)
 
     def step(self) -> Any:
         scheduler_output = self.engine.step()
@@ -58,7 +59,7 @@ class ControlledEngine:
         """Until there is nothing to do, and what waited for that is done."""
         for _ in range(2000):
             self.control.fire_if_idle()
-            if not self.engine.scheduler.has_requests():
+            if not self.engine.has_work():
                 return
             self.step()
         raise AssertionError("still busy")

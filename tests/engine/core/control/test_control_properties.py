@@ -21,9 +21,15 @@ class PauseMachine(RuleBasedStateMachine):
         super().__init__()
         self.make, self.checks, self.reference_output = make, checks, reference_output
 
-    @initialize(num_blocks=st.integers(8, 14), policy=st.sampled_from(["fcfs", "priority"]), budget=st.sampled_from([5, 8, 30]))
-    def start(self, num_blocks: int, policy: str, budget: int) -> None:
-        self.engine = self.make(num_blocks, max_model_len=28, scheduling_policy=policy, max_num_batched_tokens=budget, max_num_seqs=3)
+    @initialize(
+        num_blocks=st.integers(8, 14),
+        policy=st.sampled_from(["fcfs", "priority"]),
+        budget=st.sampled_from([5, 8, 30]),
+        stepping=st.sampled_from([{}, {"max_concurrent_batches": 3}, {"async_scheduling": True}]),
+    )
+    def start(self, num_blocks: int, policy: str, budget: int, stepping: dict[str, Any]) -> None:
+        settings = {"scheduling_policy": policy, "max_num_batched_tokens": budget, "max_num_seqs": 3, **stepping}
+        self.engine = self.make(num_blocks, max_model_len=28, **settings)
         self.prompts: dict[str, list[int]] = {}
         self.futures: list[Future[None]] = []
 
@@ -38,7 +44,7 @@ class PauseMachine(RuleBasedStateMachine):
     def step(self, count: int) -> None:
         for _ in range(count):
             self.engine.control.fire_if_idle()
-            if self.engine.engine.scheduler.has_requests():
+            if self.engine.engine.has_work():
                 paused = self.engine.control.is_paused()
                 scheduler_output = self.engine.step()
                 known = self.engine.engine.state.requests
@@ -77,6 +83,7 @@ class PauseMachine(RuleBasedStateMachine):
     @invariant()
     def everything_agrees(self) -> None:
         if hasattr(self, "engine"):
+            self.engine.engine.remember_prefixes()
             self.checks.blocks(self.engine.engine)
             self.checks.requests(self.engine.engine)
             assert not self.engine.memory.missing or self.engine.control.is_sleeping()
