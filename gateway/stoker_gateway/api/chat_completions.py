@@ -40,7 +40,7 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
     state.check_ready()
     prompt = await off_loop_if_long(len(body), lambda: render_chat(state, request))
     request_id = request_id_of(http_request, "chatcmpl")
-    outputs = state.engine.generate(prompt, params, request_options(request, request_id))
+    outputs = state.engine.generate(prompt, params, request_options(request, http_request.headers, request_id))
     if request.stream:
         return await stream_response(http_request, request_id, ChatStream(request, request_id).events(outputs))
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stoker_engine.errors import EngineGenerateError
+from stoker_engine.frontend.input_processor import RequestOptions
 from stoker_engine.frontend.renderer import Prompt
 from stoker_engine.outputs import RequestOutput
 from stoker_gateway.api.body import read_json_body
@@ -35,7 +36,7 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")
     prompts = cast("list[str | list[int]]", state.renderer.render_cmpl(cast("list[Prompt]", request.prompt)))
-    outputs = _generate(state, request, prompts, request_id)
+    outputs = _generate(state, request, prompts, request_options(request, http_request.headers, request_id))
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:
         return await stream_response(http_request, request_id, CompletionStream(request, request_id, choices).events(outputs))
@@ -45,15 +46,14 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     return json_response(await off_loop_if_long(size, lambda: encode(_completion(request, request_id, choices, finished))))
 
 
-def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | list[int]], request_id: str) -> Outputs:
+def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | list[int]], options: RequestOptions) -> Outputs:
     """One engine request per prompt, with ids of their own where there are several. Raises what forbids the request before any is sent."""
     params = completion_sampling_params(request, state.sampling_defaults)
     state.check_ready()
     state.engine.admission.check_batch(len(prompts), params.n)
-    options = request_options(request, request_id)
     generators = []
     for index, prompt in enumerate(prompts):
-        own_id = request_id if len(prompts) == 1 else f"{request_id}-{index}"
+        own_id = options.request_id if len(prompts) == 1 else f"{options.request_id}-{index}"
         generators.append(state.engine.generate(prompt, params, msgspec.structs.replace(options, request_id=own_id)))
     return merge(generators)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,13 +19,17 @@ from stoker_gateway.openai.request import GenerationRequest
 
 ResultT = TypeVar("ResultT")
 
+TRACE_HEADERS = ("traceparent", "tracestate")
+MAX_TRACE_HEADER_CHARACTERS = 512
 SYSTEM_FINGERPRINT = f"stoker-{__version__}"
 _POSITION_SIZE = 64
 """Characters that take as long to tokenize as one position's log probabilities to write."""
 
 
-def request_options(request: GenerationRequest, request_id: str) -> RequestOptions:
-    return RequestOptions(request_id=request_id, priority=request.priority, cache_salt=request.cache_salt)
+def request_options(request: GenerationRequest, headers: Headers, request_id: str) -> RequestOptions:
+    """The W3C's trace headers travel with the request where they are no longer than its specification asks anybody to take."""
+    trace_headers = {name: headers[name] for name in TRACE_HEADERS if 0 < len(headers.get(name, "")) <= MAX_TRACE_HEADER_CHARACTERS}
+    return RequestOptions(request_id=request_id, priority=request.priority, cache_salt=request.cache_salt, trace_headers=trace_headers or None)
 
 
 async def off_loop_if_long(size: int, work: Callable[[], ResultT]) -> ResultT:

@@ -59,7 +59,7 @@ def make_state(config: ApiConfig, engine: AsyncLLM, tokenizer: Tokenizer, metric
         metrics=metrics,
         drain=drain,
         model_names=served_names(config.model),
-        renderer=Renderer(tokenizer),
+        renderer=engine.renderer,
         sampling_defaults=_given(tokenizer.generation_defaults),
     )
 
