@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import random
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -34,11 +33,6 @@ POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)
 class Soak:
     seconds: float
     seconds_between_kills: float
-
-    @property
-    def num_kills(self) -> int:
-        """The last api lives as long as the others."""
-        return round(self.seconds / self.seconds_between_kills) - 1
 
 
 SOAKS = [pytest.param(Soak(30, 10), id="30-seconds"), pytest.param(Soak(20 * 60, 120), id="20-minutes")]
@@ -131,21 +125,24 @@ class Load:
 
     url: str
     serves: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
     num_kills: int = 0
     num_done: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
 
-    async def run(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
+    async def run(self, control: Awaitable[None]) -> None:
+        """While `control` runs."""
         self.serves.set()
         async with asyncio.TaskGroup() as clients:
             for index in range(NUM_CLIENTS):
-                clients.create_task(self._client(random.Random(f"{index} {seconds}"), end))
+                clients.create_task(self._client(random.Random(index)))
+            await control
+            self.is_over = True
 
-    async def _client(self, random_: Random, end: float) -> None:
+    async def _client(self, random_: Random) -> None:
         # A connection for each request: one that is kept alive may end at any time.
         async with httpx.AsyncClient(base_url=self.url, timeout=120, limits=httpx.Limits(max_keepalive_connections=0)) as http:
-            while time.monotonic() < end:
+            while not self.is_over:
                 await self.serves.wait()
                 (kind,) = random_.choices([*KINDS], [*KINDS.values()])
                 num_kills = self.num_kills
@@ -185,8 +182,8 @@ async def read_ends(url: str) -> Ends:
 
 
 async def kill_apis(replica: Any, load: Load, soak: Soak) -> None:
-    """The counters of each life but the last are checked at its end, with requests in flight."""
-    for _ in range(soak.num_kills):
+    """The counters of each life but the last are checked at its end, with requests in flight. The last api lives as long as the others."""
+    for _ in range(round(soak.seconds / soak.seconds_between_kills) - 1):
         await asyncio.sleep(soak.seconds_between_kills)
         ends = await read_ends(replica.url)
         assert 0 <= ends.num_requests - ends.num_ended <= NUM_CLIENTS * MAX_CHOICES, ends
@@ -195,6 +192,7 @@ async def kill_apis(replica: Any, load: Load, soak: Soak) -> None:
         load.num_kills += 1
         await replica.replace_api()
         load.serves.set()
+    await asyncio.sleep(soak.seconds_between_kills)
 
 
 @dataclass
@@ -267,15 +265,13 @@ async def test_mixed_load_and_dying_apis_leave_nothing_behind(
     settings = {"dtype": "bfloat16", "max_model_len": MAX_MODEL_LEN, "num_blocks_override": NUM_BLOCKS, "max_num_seqs": 32, "health_port": port}
     async with start_replica(**settings) as replica:
         await fill_the_kv_cache(replica.url)
-        await Load(replica.url).run(soak.seconds / 10)
+        await Load(replica.url).run(asyncio.sleep(soak.seconds / 10))
         await assert_idle(replica, f"http://127.0.0.1:{port}")
         warm_engine, warm_api = await idle_handles(replica.engine.pid), await idle_handles(replica.api.pid)
 
         load, memory = Load(replica.url), Memory(pss)
         watch = asyncio.create_task(memory.watch(replica.engine.pid, load))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(load.run(soak.seconds))
-            tasks.create_task(kill_apis(replica, load, soak))
+        await load.run(kill_apis(replica, load, soak))
         watch.cancel()
 
         await assert_idle(replica, f"http://127.0.0.1:{port}")
