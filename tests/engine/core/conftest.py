@@ -1,4 +1,4 @@
-"""A scheduler driven without a model, in any way of stepping: a worker that hashes what its blocks hold, and checks of all that must hold."""
+"""A scheduler driven without a model, in any way of stepping: a worker that hashes what its blocks hold, and checks of what must hold all the time."""
 
 import zlib
 from collections import Counter
@@ -64,14 +64,14 @@ class HashModelWorker:
         self.slots = [[POISON] * block_size for _ in range(num_blocks)]
         self.requests: dict[str, WorkerRequest] = {}
         self.failing: set[str] = set()
-        self.scheduled: list[str] = []
+        self.logits: dict[str, int] = {}
 
     def poison(self, block_ids: Iterable[int]) -> None:
         for block_id in block_ids:
             self.slots[block_id] = [POISON] * self.block_size
 
     def forward(self, scheduler_output: SchedulerOutput) -> None:
-        assert not self.scheduled, "a forward before the tokens of the one before were sampled"
+        assert not self.logits, "a forward before the tokens of the one before were sampled"
         for request_id in (*scheduler_output.finished_request_ids, *scheduler_output.preempted_request_ids):
             self.requests.pop(request_id, None)
         for new in scheduler_output.new_requests:
@@ -84,18 +84,17 @@ class HashModelWorker:
             self.poison(block_ids)
         for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items():
             self._write(request_id, num_tokens)
-        self.scheduled = list(scheduler_output.num_scheduled_tokens)
+        self.logits = {request_id: self._compute(self.requests[request_id]) for request_id in scheduler_output.num_scheduled_tokens}
 
     def sample(self, grammar_output: GrammarOutput | None) -> ModelRunnerOutput:
         output, bitmasks = ModelRunnerOutput(), grammar_output.bitmasks if grammar_output else {}
-        for request_id in self.scheduled:
-            self._sample(request_id, output, bitmasks.get(request_id))
-        self.scheduled = []
+        for request_id, state in self.logits.items():
+            self._sample(request_id, state, output, bitmasks.get(request_id))
+        self.logits = {}
         return output
 
     def _start(self, new: NewRequestData) -> None:
-        assert new.request_id not in self.requests
-        assert new.num_computed_tokens % self.block_size == 0
+        assert new.request_id not in self.requests and not new.num_computed_tokens % self.block_size
         self.poison(new.block_ids[new.num_computed_tokens // self.block_size :])
         end_token_ids = {*new.eos_token_ids, *new.sampling_params.stop_token_ids}
         self.requests[new.request_id] = WorkerRequest(
@@ -116,19 +115,24 @@ class HashModelWorker:
         assert value != POISON, "a slot was read before it was written"
         return value
 
-    def _sample(self, request_id: str, output: ModelRunnerOutput, bitmask: bytes | None) -> None:
-        request = self.requests[request_id]
-        if request.num_computed_tokens < len(request.token_ids):
-            return
+    def _compute(self, request: WorkerRequest) -> int:
         state = 0
         for position in range(request.num_computed_tokens):
             token_id, stored = self._read(request, position)
             if token_id == NOT_A_NUMBER[0]:
-                output.failures[request_id] = NOT_FINITE
-                request.token_ids.append(0)  # steps that are scheduled already count on a token
-                return
+                return NOT_A_NUMBER[0]
             state = chain(state, token_id)
             assert state == stored, "a block was computed after another prefix"
+        return state
+
+    def _sample(self, request_id: str, state: int, output: ModelRunnerOutput, bitmask: bytes | None) -> None:
+        request = self.requests[request_id]
+        if request.num_computed_tokens < len(request.token_ids):
+            return
+        if state == NOT_A_NUMBER[0]:
+            output.failures[request_id] = NOT_FINITE
+            request.token_ids.append(0)  # steps that are scheduled already count on a token
+            return
         token_id = state % VOCAB_SIZE
         too_early = request.end_token_ids if len(request.token_ids) - request.num_prompt_tokens < request.params.min_tokens else ()
         while token_id in too_early or (bitmask is not None and not bitmask[token_id // 8] >> token_id % 8 & 1):
@@ -182,12 +186,10 @@ class Engine:
         self.worker = HashModelWorker(num_blocks, config.block_size)
         self.executor = HashModelExecutor(self.worker, self._note)
         self.stepping = choose_stepping(config, self.scheduler, self.executor, self._take_aborts)
-        self.results: dict[str, Result] = {}
-        self.prefixes: dict[bytes, tuple[int, ...]] = {}
+        self.results, self.prefixes = dict[str, Result](), dict[bytes, tuple[int, ...]]()
         self.aborted, self.reported = set[str](), Counter[str]()
         self.last, self.entitled, self.waited = NOTHING, set[str](), False
-        self.aborted_meanwhile: list[tuple[str, int]] = []
-        self._aborts: tuple[str, ...] = ()
+        self._aborts, self.aborted_meanwhile = tuple[str, ...](), list[tuple[str, int]]()
         self._unended: dict[str, Request] = {}
 
     @property
@@ -210,6 +212,7 @@ class Engine:
 
     def abort(self, *request_ids: str) -> list[tuple[str, int]]:
         ended = self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+        self.remember_prefixes()
         self.aborted |= {request_id for request_id, _ in ended}
         return ended
 
@@ -230,12 +233,12 @@ class Engine:
         for of_client in (update.outputs or {}).values():
             for engine_core_output in of_client:
                 self._deliver(engine_core_output)
-        self._remember_prefixes()
+        self.remember_prefixes()
         self.worker.poison(block.block_id for block in self.pool.free_queue.blocks() if block.block_hash is None)
         return self.last
 
     def _note(self, scheduler_output: SchedulerOutput) -> None:
-        self._remember_prefixes()
+        self.remember_prefixes()
         self.reported.update(scheduler_output.finished_request_ids)
         self.last = scheduler_output
 
@@ -243,7 +246,6 @@ class Engine:
         self.aborted_meanwhile = self.abort(*self._aborts)
 
     def run(self, max_steps: int = 2000) -> None:
-        """Until there is nothing to do."""
         while self.has_work():
             assert (max_steps := max_steps - 1), f"still busy: {self.scheduler.make_stats()}"
             self.step()
@@ -260,7 +262,7 @@ class Engine:
         result.token_ids += output.new_token_ids
         result.finish_reason = output.finish_reason
 
-    def _remember_prefixes(self) -> None:
+    def remember_prefixes(self) -> None:
         for request in tuple(self._unended.values()):
             token_ids = request.sequence.token_ids
             for index, block_hash in enumerate(request.sequence.block_hashes):
@@ -344,8 +346,7 @@ def check_idle(engine: Engine) -> None:
     assert engine.pool.num_free_blocks == engine.pool.num_usable_blocks
     assert engine.scheduler.make_stats().kv_cache_usage == 0.0
     assert engine.worker.requests == {}
-    assert set(engine.reported.values()) <= {1}
-    assert set(engine.reported) == set(engine.results)
+    assert engine.reported == Counter(dict.fromkeys(engine.results, 1))
     assert engine.scheduler.reset_prefix_cache()
 
 
@@ -390,7 +391,7 @@ def reference_output() -> Callable[..., Result]:
     def run(prompt: Sequence[int], max_model_len: int = 1024, **fields: Any) -> Result:
         key = (tuple(prompt), max_model_len, *sorted((name, repr(value)) for name, value in fields.items()))
         if key not in known:
-            engine = Engine(512, max_model_len, enable_prefix_caching=False, max_num_batched_tokens=4096, block_size=16)
+            engine = Engine(2 + max_model_len // 16, max_model_len, enable_prefix_caching=False, max_num_batched_tokens=4096, block_size=16)
             engine.add("alone", prompt, **fields)
             engine.run()
             known[key] = engine.results["alone"]
