@@ -101,9 +101,9 @@ def check_history(engine_of: Callable[..., Any], checks: Any, reference_output: 
 def test_every_way_of_stepping_gives_a_request_its_own_tokens(
     engine_of: Callable[..., Any], checks: Any, reference_output: Callable[..., Any], mode: str
 ) -> None:
-    histories = [check_history(engine_of, checks, reference_output, seed, MODES[mode]) for seed in range(40)]
+    histories = [check_history(engine_of, checks, reference_output, seed, MODES[mode]) for seed in range(25)]
     num_preemptions, num_late_tokens = (sum(counts) for counts in zip(*histories, strict=True))
-    assert num_preemptions > 150
+    assert num_preemptions > 100
     assert (num_late_tokens == 0) if mode == "plain" else (num_late_tokens > 20)
 
 
