@@ -129,6 +129,28 @@ async def test_a_paused_engine_with_frozen_requests_does_not_spin(socket_dir: st
 
 
 @pytest.mark.case("C063")
+@pytest.mark.parametrize("mode", [PauseMode.WAIT, PauseMode.KEEP])
+async def test_memory_goes_when_the_steps_under_way_have_ended_and_the_request_has_its_own_tokens(
+    socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil, mode: PauseMode
+) -> None:
+    asynchronous = msgspec.structs.replace(fake_engine_config(socket_dir), async_scheduling=True, max_concurrent_batches=4)
+    with FakeEngineCore(asynchronous, Script(step_seconds=0.005)):
+        await wait_until(lambda: client.is_ready)
+        tokens: dict[str, list[int]] = {"undisturbed": [], "slept": []}
+        for request_id, of_request in tokens.items():
+            await send(client, request_id, 40)
+            finished = False
+            while not finished:
+                for output in (await client.get_output()).outputs:
+                    of_request += output.new_token_ids
+                    finished = output.finish_reason is not None
+                if request_id == "slept" and len(of_request) == 10:
+                    await control.sleep(2, mode)
+                    await control.wake_up()
+        assert tokens["slept"] == tokens["undisturbed"]
+
+
+@pytest.mark.case("C063")
 async def test_an_engine_that_sleeps_is_not_ready_and_is_ready_again_when_it_wakes(
     socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
 ) -> None:
