@@ -10,7 +10,7 @@ class NewRequestData:
     """A request the worker does not know: scheduled for the first time, or again after a preemption.
 
     `token_ids` are all its tokens so far: the prompt, and the output from before a preemption. `block_ids` is its whole block table.
-    What users wrote stays out of its repr, which is logged when a step fails.
+    Tokens stay out of its repr, which is logged when a step fails.
     """
 
     request_id: str
