@@ -328,11 +328,11 @@ def check_step(engine: Engine, before: dict[str, list[int]], scheduler_output: S
     assert sum(scheduled.values()) == scheduler_output.total_num_scheduled_tokens <= limits.max_num_batched_tokens
     assert all(num_tokens > 0 for num_tokens in scheduled.values())
     assert list(scheduled) == [*scheduler_output.cached_requests.request_ids, *new_ids]
-    assert not preempted & set(scheduled)
-    assert not (preempted and new_ids)
+    assert not preempted & set(scheduled) and not (preempted and new_ids)
     if scheduler_output.total_num_scheduled_tokens < limits.max_num_batched_tokens:
         assert engine.entitled <= preempted | set(scheduler_output.cached_requests.request_ids), "a running request lost its turn"
-    assert scheduled or preempted or engine.waited or (not before and not engine.state.waiting), "there is work, and nobody works"
+    waited = engine.waited or any(request.request_id in scheduler_output.finished_request_ids for request in engine.state.waiting)
+    assert scheduled or preempted or waited or (not before and not engine.state.waiting), "there is work, and nobody works"
     for request_id, block_ids in before.items():
         if request_id in engine.state.kv_cache_manager.block_tables:
             assert engine.table(request_id)[: len(block_ids)] == block_ids
