@@ -1,0 +1,400 @@
+"""An EngineCore over a worker that hashes what its blocks hold, and that may work as late as its results allow; all that a client can do to it."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stoker_engine.core.engine_core import EngineCore
+from stoker_engine.core.model_runner_output import ModelRunnerOutput
+from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.core.scheduler_state import PauseState
+from stoker_engine.core.sleep import MEMORY_TAGS, SleepLevel
+from stoker_engine.core.stepping import StepUpdate
+from stoker_engine.errors import ParameterError
+from stoker_engine.executor.base import ModelDescription
+from stoker_engine.finish_reason import FinishReason
+from stoker_engine.protocol import EngineCoreRequest, EnginePhase, PauseMode, SleepTag
+
+MAX_MODEL_LEN = 28
+VOCAB_SIZE = 29
+
+
+class Jobs:
+    """What the worker was given and has not done yet: one after the other, and, where it is `late`, none before its result is waited for."""
+
+    def __init__(self, *, late: bool) -> None:
+        self.late = late
+        self._undone: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, job: Callable[[], Any]) -> "LateFuture":
+        future = LateFuture(self)
+        self._undone.append((future, job))
+        if not self.late:
+            self.finish()
+        return future
+
+    def finish(self, until: Future[Any] | None = None) -> None:
+        while self._undone and (until is None or not until.done()):
+            future, job = self._undone.popleft()
+            future.set_result(job())
+
+    def __len__(self) -> int:
+        return len(self._undone)
+
+
+class LateFuture(Future[Any]):
+    def __init__(self, jobs: Jobs) -> None:
+        super().__init__()
+        self._jobs = jobs
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._jobs.finish(until=self)
+        return super().result(timeout)
+
+
+class LateWorker:
+    """The worker as the checks see it. What is poisoned meanwhile is poisoned in its turn."""
+
+    def __init__(self, worker: Any, jobs: Jobs) -> None:
+        self._worker, self._jobs = worker, jobs
+        self.requests, self.slots = worker.requests, worker.slots
+
+    def poison(self, block_ids: Iterable[int]) -> None:
+        block_ids = list(block_ids)
+        if len(self._jobs):
+            self._jobs.submit(lambda: self._worker.poison(block_ids))
+        else:
+            self._worker.poison(block_ids)
+
+
+class CoreExecutor:
+    """What EngineCore calls of an Executor. `missing` are the tags whose memory is gone."""
+
+    def __init__(self, engine: Any, jobs: Jobs) -> None:
+        self.engine, self.worker, self.jobs = engine, engine.worker, jobs
+        self.missing: set[str] = set()
+
+    def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
+        return ModelDescription(max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, dtype="float32", kv_block_bytes=1)
+
+    def profile(self) -> int:
+        return 0
+
+    def initialize_kv_cache(self, num_blocks: int) -> None:
+        assert num_blocks == len(self.worker.slots)
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
+        num_tokens = scheduler_output.total_num_scheduled_tokens
+        assert not (num_tokens and self.missing), "a forward without memory"
+        self.engine.executor.on_forward(scheduler_output)
+
+        def forward() -> ModelRunnerOutput | None:
+            self.worker.forward(scheduler_output)
+            return None if num_tokens else ModelRunnerOutput()
+
+        return self.jobs.submit(forward)
+
+    def sample_tokens(self, grammar_output: Any) -> Future[ModelRunnerOutput]:
+        return self.jobs.submit(lambda: self.worker.sample(grammar_output))
+
+    def sleep(self, level: int) -> None:
+        assert not self.missing
+        assert not self.engine.state.running, "a running request's blocks went with the memory"
+        self.missing = set(MEMORY_TAGS)
+        self.jobs.finish()
+        self.worker.poison(range(len(self.worker.slots)))
+
+    def wake_up(self, tags: Collection[str]) -> None:
+        self.missing -= set(tags)
+
+
+class CoreStepping:
+    """EngineCore's step as the engine of the scheduler's tests takes it."""
+
+    def __init__(self, core: EngineCore, client_of: Callable[[str], int]) -> None:
+        self.core, self.client_of = core, client_of
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self.core.scheduler.steps_under_way)
+
+    def step(self) -> StepUpdate:
+        result = self.core.step()
+        for client_index, message in result.outputs.items():
+            assert all(self.client_of(output.request_id) == client_index for output in message.outputs), "an output went to another client"
+        return StepUpdate({client_index: message.outputs for client_index, message in result.outputs.items()}, result.executed)
+
+
+@dataclass
+class StripedGrammar:
+    """Allows two of three tokens, by turns, and ends after `length`."""
+
+    length: int
+    num_accepted: int = field(default=0, repr=False)
+
+    def bitmask(self) -> bytes:
+        allowed = sum(1 << token_id for token_id in range(VOCAB_SIZE) if self._allows(token_id))
+        return allowed.to_bytes(4, "little")
+
+    def accept(self, token_ids: Sequence[int]) -> bool:
+        for token_id in token_ids:
+            if not self._allows(token_id):
+                return False
+            self.num_accepted += 1
+        return True
+
+    def is_terminated(self) -> bool:
+        return self.num_accepted >= self.length
+
+    def _allows(self, token_id: int) -> bool:
+        return token_id % 3 != self.num_accepted % 3
+
+
+@dataclass
+class Asked:
+    """One request of a client. Its `grammar` is given by its length; 0 cannot be compiled."""
+
+    prompt: list[int]
+    fields: dict[str, Any]
+    client_index: int
+    number: int
+
+
+class WholeEngine:
+    """Made of the doubles of the scheduler's tests. Every operation leaves an engine in which all agrees; `settle` ends what is left, and compares each
+    request with what it gives alone."""
+
+    def __init__(self, doubles: Any, num_blocks: int, *, late: bool, **settings: Any) -> None:
+        self.doubles = doubles
+        self.engine = doubles.engine_of(num_blocks, MAX_MODEL_LEN, **settings)
+        self.jobs = Jobs(late=late)
+        self.executor = CoreExecutor(self.engine, self.jobs)
+        self.core = EngineCore(
+            doubles.config_of(num_blocks_override=num_blocks, max_model_len=MAX_MODEL_LEN, **settings), self.executor, reporter=self, grammars=self
+        )
+        self.engine.scheduler = self.core.scheduler
+        self.engine.stepping = CoreStepping(self.core, lambda request_id: self.asked[request_id].client_index)
+        self.engine.worker = LateWorker(self.engine.worker, self.jobs)
+        self.asked: dict[str, Asked] = {}
+        self.past: list[tuple[Asked, Any, bool]] = []
+        self.futures: list[Future[None]] = []
+        self.phase = EnginePhase.READY
+        self.client_index = 0
+        self.num_added = 0
+        self.num_lives = Counter[str]()
+        self.first_admitted: list[int] = []
+        self.eagerly_aborted = False
+
+    def report_phase(self, phase: EnginePhase, progress: float) -> None:
+        self.phase = phase
+
+    def compile(self, request: EngineCoreRequest) -> StripedGrammar | None:
+        length = self.asked[request.request_id].fields.get("grammar")
+        if length == 0:
+            raise ParameterError("the grammar allows nothing", "response_format")
+        return length and StripedGrammar(length)
+
+    @property
+    def live_ids(self) -> list[str]:
+        return list(self.engine.state.requests)
+
+    @property
+    def ended_ids(self) -> list[str]:
+        """Those that may come again: nobody waits for anything of theirs."""
+        if self.eagerly_aborted:
+            return []
+        live, results = self.engine.state.requests, self.engine.results
+        return [name for name in self.asked if name not in live and (name in self.engine.aborted or results[name].finish_reason is not None)]
+
+    def add(self, prompt: list[int], fields: dict[str, Any], priority: int, request_id: str | None = None) -> None:
+        """A new request, or one with the id of one that has ended."""
+        name = request_id or f"r{self.num_added:04}"
+        if name in self.asked:
+            self._archive(name)
+            self.num_lives[name] += 1
+        self.asked[name] = Asked(prompt, fields, self.client_index, self.num_added)
+        self.num_added += 1
+        wire = self._wire(name, priority)
+        try:
+            request = self.core.preprocess(wire)
+        except ParameterError:
+            del self.asked[name]
+            return
+        assert self.core.add_request(request) == {}
+        self.engine.track(request)
+
+    def add_again(self, name: str) -> None:
+        """With the id of a live request: the newcomer alone is told."""
+        state = self.engine.state
+        before = state.requests[name], len(state.requests), len(state.waiting), len(state.running)
+        ((client_index, message),) = self.core.add_request(self.core.preprocess(self._wire(name, 0))).items()
+        (output,) = message.outputs
+        assert (output.request_id, output.finish_reason, client_index) == (name, FinishReason.ERROR, self.asked[name].client_index)
+        assert before == (state.requests[name], len(state.requests), len(state.waiting), len(state.running))
+
+    def step(self, abort_meanwhile: Iterable[str] = ()) -> None:
+        """One turn of the core's loop: nothing where there is no work. The aborts come from another thread while the step is computed."""
+        self.core.control.fire_if_idle()
+        if not self.core.has_work():
+            return
+        self.abort_eagerly(abort_meanwhile)
+        eagerly_aborted, state = self.eagerly_aborted, self.engine.state
+        before = {request.request_id: self.engine.table(request.request_id) for request in state.running}
+        paused = state.pause_state
+        scheduler_output = self.engine.step()
+        self._check_pause(paused, scheduler_output)
+        if paused is PauseState.UNPAUSED and not eagerly_aborted:
+            self.doubles.checks.step(self.engine, before, scheduler_output)
+        self._check_order(scheduler_output)
+        self.eagerly_aborted = eagerly_aborted and self.engine.stepping.num_in_flight > 0
+        self.check()
+
+    def abort(self, names: Iterable[str]) -> None:
+        names = list(names)
+        self.engine.aborted |= set(names) & set(self.live_ids)
+        self.core.abort_requests(names)
+        self.check()
+
+    def abort_eagerly(self, names: Iterable[str]) -> None:
+        names = list(names)
+        if names:
+            self.engine.aborted |= set(names) & set(self.live_ids)
+            self.core.abort_eagerly(names)
+            self.eagerly_aborted = True
+
+    def reset(self, *, force: bool) -> None:
+        in_use = bool(self.engine.state.kv_cache_manager.block_tables)
+        assert self.core.control.reset_prefix_cache(force) is (force or not in_use)
+        assert (in_use and not force) or not self.engine.pool.cached_blocks
+        self.check()
+
+    def pause(self, mode: PauseMode, *, clear_cache: bool) -> None:
+        if mode is PauseMode.ABORT:
+            self.engine.aborted -= set(self.live_ids)  # they are told, also where an eager abort has yet to take effect
+        self.futures.append(self.core.control.pause(mode, clear_cache))
+        self.check()
+
+    def resume(self) -> None:
+        if not self.core.control.is_sleeping():
+            self.core.control.resume()
+            self.check()
+
+    def sleep(self, level: SleepLevel, mode: PauseMode) -> None:
+        if mode is PauseMode.ABORT:
+            self.engine.aborted -= set(self.live_ids)  # they are told, also where an eager abort has yet to take effect
+        self.futures.append(self.core.control.sleep(level, mode))
+        self.check()
+
+    def wake_up(self, tags: list[SleepTag] | None) -> None:
+        self.core.control.wake_up(tags)
+        self.check()
+
+    def lose_client(self) -> None:
+        """The client is gone, and another one comes: the requests of the first end, and its pause."""
+        lost = set(self.live_ids)
+        self.engine.aborted |= lost
+        self.core.control.client_gone()
+        told = self.core.abort_all_requests()
+        assert self.live_ids == []
+        assert self.core.control.is_paused() == self.core.control.is_sleeping()
+        assert {output.request_id for message in told.values() for output in message.outputs} == lost
+        self.client_index = (self.client_index + 1) % 3
+        self.check()
+
+    def check(self) -> None:
+        """What holds after every operation."""
+        self.engine.remember_prefixes()
+        if not self.core.has_work():
+            self.jobs.finish()
+        if not len(self.jobs):
+            self.doubles.checks.blocks(self.engine)
+        self.doubles.checks.requests(self.engine)
+        sleeping = self.core.control.is_sleeping()
+        assert sleeping == (self.phase is EnginePhase.SLEEPING)
+        assert not self.executor.missing or (sleeping and not self.engine.state.running)
+        assert self.engine.state.constrained.keys() <= self.engine.state.requests.keys()
+
+    def settle(self) -> None:
+        """Everybody may run and nobody is left: each request has had its own tokens, each pause its answer, and nothing is in use."""
+        self.wake_up(None)
+        self.resume()
+        for _ in range(200 * (1 + len(self.asked))):
+            if not self.core.has_work():
+                break
+            self.step()
+        self.step()
+        assert not self.core.has_work()
+        assert all(future.done() for future in self.futures)
+        for name in self.num_lives:
+            assert self.engine.reported.pop(name) <= 1 + self.num_lives[name], "an end was reported twice"
+            if name in self.asked:
+                self._archive(name)
+        self.doubles.checks.idle(self.engine)
+        assert self.engine.state.constrained == {}
+        for name in tuple(self.asked):
+            self._archive(name)
+        for asked, result, aborted in self.past:
+            self._check_result(asked, result, aborted=aborted)
+
+    def _check_result(self, asked: Asked, result: Any, *, aborted: bool) -> None:
+        fields = dict(asked.fields)
+        if "grammar" in fields:
+            fields["grammar"] = StripedGrammar(fields["grammar"])
+        expected = self.doubles.reference_output(asked.prompt, MAX_MODEL_LEN, **fields)
+        if aborted or result.finish_reason is FinishReason.ABORT:
+            assert aborted == (result.finish_reason is None)
+            assert result.token_ids == expected.token_ids[: len(result.token_ids)]
+            return
+        assert (result.token_ids, result.finish_reason) == (expected.token_ids, expected.finish_reason)
+        logprobs, expected_logprobs = ([output.new_logprobs for output in of_one.outputs] for of_one in (result, expected))
+        assert logprobs == expected_logprobs
+        assert [output.finish_reason is not None for output in result.outputs] == [False] * (len(result.outputs) - 1) + [True]
+
+    def _archive(self, name: str) -> None:
+        """What comes of this id from now on belongs to another request."""
+        self.past.append((self.asked.pop(name), self.engine.results.pop(name), name in self.engine.aborted))
+        self.engine.aborted.discard(name)
+
+    def _wire(self, name: str, priority: int) -> EngineCoreRequest:
+        asked = self.asked[name]
+        fields = {key: value for key, value in asked.fields.items() if key != "grammar"}
+        request = self.doubles.request_of(name, asked.prompt, priority=priority, arrival_time=float(self.num_added), client_index=self.client_index, **fields)
+        wire: EngineCoreRequest = request.wire
+        return wire
+
+    def _check_pause(self, paused: PauseState, scheduler_output: SchedulerOutput) -> None:
+        if paused is PauseState.PAUSED_ALL:
+            assert scheduler_output.total_num_scheduled_tokens == 0
+        elif paused is PauseState.PAUSED_NEW:
+            requests = self.engine.state.requests
+            assert all(requests[new.request_id].num_preemptions for new in scheduler_output.new_requests if new.request_id in requests)
+
+    def _check_order(self, scheduler_output: SchedulerOutput) -> None:
+        state = self.engine.state
+        new_ids = [new.request_id for new in scheduler_output.new_requests]
+        if state.limits.priority_scheduling:
+            admitted = [state.requests[name].wire.priority for name in new_ids if name in state.requests]
+            waiting = [request.wire.priority for request in state.waiting]
+            unpaused = state.pause_state is PauseState.UNPAUSED
+            assert not (admitted and waiting and unpaused) or max(admitted) <= min(waiting), "a less urgent request overtook"
+            return
+        numbers = [self.asked[name].number for name in new_ids]
+        self.first_admitted += [number for number in numbers if number not in self.first_admitted]
+        assert self.first_admitted == sorted(self.first_admitted), "a later request overtook"
+
+
+@pytest.fixture(scope="session")
+def whole_engine(
+    engine_of: Callable[..., Any], config_of: Callable[..., Any], request_of: Callable[..., Any], checks: Any, reference_output: Callable[..., Any]
+) -> Callable[..., WholeEngine]:
+    doubles = SimpleNamespace(engine_of=engine_of, config_of=config_of, request_of=request_of, checks=checks, reference_output=reference_output)
+
+    def make(num_blocks: int = 64, *, late: bool = False, **settings: Any) -> WholeEngine:
+        return WholeEngine(doubles, num_blocks, late=late, **settings)
+
+    return make
