@@ -172,27 +172,37 @@ class RawApi:
     def connect(self) -> None:
         """Begins anew: the engine drops what it was doing for this api, and opens another link."""
         self.handshake.send_multipart([self.identity, encode(EngineHandshakeMetadata(PROTOCOL_VERSION, self.incarnation))])
-        opened = False
-        while not opened or self.input.poll(0):
-            self.route, incarnation, identity = self.input.recv_multipart()
-            opened = incarnation == self.incarnation and identity == self.identity
-        self.drain()
-
-    def drain(self) -> None:
+        while not self._take_opening():
+            pass
         for each in (self.handshake, self.output):
             while each.poll(0):
                 each.recv_multipart()
 
+    def _take_opening(self) -> bool:
+        route, incarnation, identity = self.input.recv_multipart()
+        if incarnation != self.incarnation or identity != self.identity:
+            return False
+        self.route = route
+        return True
+
     def ask(self, request_id: str) -> list[int]:
-        """The tokens of a good request."""
-        request = EngineCoreRequest(request_id, GOOD_PROMPT, SamplingParams(temperature=0, max_tokens=3), time.time())
-        self.input.send_multipart([self.route, self.incarnation, EngineCoreRequestType.ADD.value, encode(request)])
+        """The tokens of a good request. It is sent again where a damaged INIT was good enough to open another link meanwhile."""
+        body = encode(EngineCoreRequest(request_id, GOOD_PROMPT, SamplingParams(temperature=0, max_tokens=3), time.time()))
+        self.input.send_multipart([self.route, self.incarnation, EngineCoreRequestType.ADD.value, body])
         token_ids: list[int] = []
+        poller = zmq.Poller()
+        poller.register(self.input, zmq.POLLIN)
+        poller.register(self.output, zmq.POLLIN)
         while True:
-            frames = self.output.recv_multipart()
-            if frames[0] != self.incarnation:
+            ready = dict(poller.poll(30_000))
+            assert ready, "the engine does not answer"
+            if self.input in ready and self._take_opening():
+                token_ids = []
+                self.input.send_multipart([self.route, self.incarnation, EngineCoreRequestType.ADD.value, body])
+            if self.output not in ready:
                 continue
-            for output in self._decoder.decode(frames[2:]).outputs:
+            frames = self.output.recv_multipart()
+            for output in self._decoder.decode(frames[2:]).outputs if frames[0] == self.incarnation else []:
                 if output.request_id == request_id:
                     token_ids += output.new_token_ids
                     if output.finish_reason is not None:
@@ -305,14 +315,16 @@ class Peers:
     def _connect(self) -> None:
         """Others than before: what a peer says about itself must not outlive it."""
         self._close_sockets()
-        # The index of another engine, or no engine's identity at all: this api's own engine must stay where it is.
-        identity = self._random.choice([engine_identity(7, new_incarnation()), self._random.randbytes(3), self._random.randbytes(200)])
+        # Another engine's, or no engine's at all, or this engine's index without a HELLO: the api's own engine must stay where it is.
+        self._is_other = self._random.random() < 0.7
+        others = [engine_identity(7, new_incarnation()), b"x" + self._random.randbytes(3), b"x" + self._random.randbytes(200)]
+        identity = self._random.choice(others) if self._is_other else engine_identity(0, new_incarnation())
         kinds = ((zmq.DEALER, self._addresses.handshake), (zmq.DEALER, self._addresses.input), (zmq.PUSH, self._addresses.output))
         for kind, address in kinds:
             each = self._context.socket(kind)
             each.setsockopt(zmq.SNDHWM, 0)
             if kind == zmq.DEALER:
-                each.setsockopt(zmq.IDENTITY, b"\x01" + identity)
+                each.setsockopt(zmq.IDENTITY, identity)
             each.connect(address)
             self._sockets.append(each)
 
@@ -324,7 +336,7 @@ class Peers:
         handshake, opening, output = self._sockets
         for number in range(FRAMES_PER_ROUND):
             if number % 5 == 0:
-                handshake.send_multipart(mutated(self._random, self._random.choice(self._handshakes)))
+                handshake.send_multipart(mutated(self._random, self._random.choice(self._handshakes[0 if self._is_other else 1 :])))
             elif number % 5 == 1:
                 opening.send_multipart([*mutated(self._random, self._random.choice(openings)), b"never an opening"])
             else:

@@ -21,8 +21,8 @@ GOOD = SamplingParams(temperature=0, max_tokens=3, output_kind=RequestOutputKind
 
 
 async def be_a_victim(llm: AsyncLLM, number: int) -> None:
-    """A request whose outputs are forged; whatever becomes of it, it begins again."""
-    params = SamplingParams(n=1 + number % 2, max_tokens=4000, ignore_eos=True, logprobs=2, prompt_logprobs=1, stop=["zzzz"])
+    """A request whose outputs are forged; whatever becomes of it, it begins again. The engine goes on with one whose end was forged, but not for long."""
+    params = SamplingParams(n=1 + number % 2, max_tokens=200, ignore_eos=True, logprobs=2, prompt_logprobs=1, stop=["zzzz"])
     while True:
         with contextlib.suppress(EngineError):
             async for _ in llm.generate([100 + number] * 5, params, RequestOptions(request_id=f"victim-{number}")):
