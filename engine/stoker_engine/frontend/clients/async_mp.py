@@ -1,6 +1,7 @@
 """AsyncMPClient: the asyncio end of the three sockets of an engine in another process."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -75,6 +76,8 @@ class AsyncMPClient:
         self._handshake.start()
         self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._receive_outputs())]
         self._tasks.append(asyncio.create_task(self._watch_directory()))
+        for task in self._tasks:
+            task.add_done_callback(functools.partial(_fail_calls, self._calls))
 
     @property
     def status(self) -> EngineStatus:
@@ -92,7 +95,7 @@ class AsyncMPClient:
 
     @property
     def _is_linked(self) -> bool:
-        return self._route is not None and self._engine == self._handshake.identity
+        return self._route is not None and self._engine == self._handshake.identity and not any(task.done() for task in self._tasks)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -230,3 +233,9 @@ class AsyncMPClient:
         error = EngineDeadError(f"the engine is gone: {reason}")
         self._outputs.put_nowait(error)
         self._calls.fail_all(error)
+
+
+def _fail_calls(calls: UtilityCalls, task: asyncio.Task[None]) -> None:
+    """A client with a fault gets no answers: nobody may go on waiting for one."""
+    if not task.cancelled():
+        calls.fail_all(EngineDeadError(f"the client failed: {task.exception()}"))

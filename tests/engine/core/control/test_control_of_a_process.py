@@ -269,6 +269,18 @@ async def test_calls_that_wait_fail_when_the_engine_dies(socket_dir: str, client
             await pending
 
 
+async def test_calls_that_wait_fail_when_the_client_itself_fails(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
+        await begin(client, wait_until, 5000)
+        pending = await sent(control.pause_generation(PauseMode.WAIT))
+        Path(socket_dir, "output.sock").unlink()  # which the client notices, and takes for its end
+        with pytest.raises(EngineDeadError, match="the client failed"):
+            await asyncio.wait_for(pending, 5)
+        assert not client.is_ready
+        with pytest.raises(EngineNotReadyError):
+            await control.is_paused()
+
+
 async def test_answers_are_never_mixed_up_and_a_cancelled_caller_leaves_nothing(
     socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
 ) -> None:
