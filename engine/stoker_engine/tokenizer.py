@@ -38,6 +38,7 @@ class Tokenizer:
         self.max_token_characters = None if self._backend.decoder is None else max(map(len, vocabulary), default=0)
         self._spell = make_spelling(self._backend)
         self.special_token_separator = b" " if self._spell("a") == b" a" else b""
+        self._whole_text_by_id: dict[int, str | None] = dict.fromkeys(self.special_token_ids)
         self._bytes_by_id: dict[int, bytes] = {token_id: text.encode() for token_id, text in self._added_tokens.items()}
 
     def encode(self, text: str) -> list[int]:
@@ -71,6 +72,17 @@ class Tokenizer:
             known = b"" if token is None else self._spell(token)
             self._bytes_by_id[token_id] = known
         return known
+
+    def whole_text(self, token_id: int) -> str | None:
+        """The text of an ordinary token that begins and ends between two characters; None for any other."""
+        try:
+            return self._whole_text_by_id[token_id]
+        except KeyError:
+            try:
+                text = self._whole_text_by_id[token_id] = self.token_bytes(token_id).decode()
+            except UnicodeDecodeError:
+                text = self._whole_text_by_id[token_id] = None
+            return text
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:

@@ -36,7 +36,10 @@ def prompt_remainder(tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> b
 
 
 class IncrementalDecoder:
-    """The text of one answer. A character comes out when its last byte is there; bytes that can become none come out as U+FFFD."""
+    """The text of one answer. A character comes out when its last byte is there; bytes that can become none come out as U+FFFD.
+
+    `inside_character`: the bytes so far end within a character.
+    """
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
         self._tokenizer = tokenizer
@@ -44,24 +47,28 @@ class IncrementalDecoder:
         self._spaces_between_special_tokens = params.spaces_between_special_tokens
         self._after_special = prompt_token_ids[-1] in tokenizer.special_token_ids
         self._utf8 = _new_utf8_decoder("replace")
-        self._utf8.decode(prompt_remainder(tokenizer, prompt_token_ids))
-
-    @property
-    def inside_character(self) -> bool:
-        """Whether the bytes so far end within a character."""
-        return bool(self._utf8.getstate()[0])
+        self._decode(prompt_remainder(tokenizer, prompt_token_ids))
 
     def step(self, token_id: int) -> str:
         """The text that the next token completes."""
+        if not self.inside_character and (text := self._tokenizer.whole_text(token_id)) is not None:
+            self._after_special = False
+            return text
         if token_id not in self._tokenizer.special_token_ids:
             self._after_special = False
-            return self._utf8.decode(self._tokenizer.token_bytes(token_id))
+            return self._decode(self._tokenizer.token_bytes(token_id))
         if self._skip_special_tokens:
             return ""
         spaced = self._spaces_between_special_tokens or not self._after_special
         self._after_special = True
-        return self._utf8.decode((self._tokenizer.special_token_separator if spaced else b"") + self._tokenizer.token_bytes(token_id))
+        return self._decode((self._tokenizer.special_token_separator if spaced else b"") + self._tokenizer.token_bytes(token_id))
 
     def flush(self) -> str:
         """What the end of the answer leaves incomplete: at most one U+FFFD."""
+        self.inside_character = False
         return self._utf8.decode(b"", final=True)
+
+    def _decode(self, data: bytes) -> str:
+        text = self._utf8.decode(data)
+        self.inside_character = bool(self._utf8.getstate()[0])
+        return text
