@@ -206,7 +206,7 @@ class HandshakeLink:
 
     def _on_init(self, init: EngineHandshakeMetadata) -> None:
         if init.protocol_version != PROTOCOL_VERSION:
-            logger.error("the api speaks protocol %d, this engine %d", init.protocol_version, PROTOCOL_VERSION)
+            self._drops.dropped("an INIT", f"the api speaks protocol {init.protocol_version}, this engine {PROTOCOL_VERSION}")
             self._outbox.append(PhaseReport(EnginePhase.FAILED, message=f"this engine speaks protocol {PROTOCOL_VERSION}"))
             return
         # Also where it is the api of before: one INIT is one beginning, and it knows nothing of earlier requests.
