@@ -15,6 +15,7 @@ from zmq.utils.monitor import parse_monitor_message
 from stoker_engine.drop_log import DropLog
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.engine_status import EngineStatus
+from stoker_engine.frontend.listening_clock import ListeningClock
 from stoker_engine.protocol import (
     HEARTBEAT_SECONDS,
     PROTOCOL_VERSION,
@@ -72,12 +73,14 @@ class HandshakeServer:
         self._stranger: bytes | None = None
         self._fd = -1
         self._status = EngineStatus(hang_seconds=config.hang_seconds)
-        self._phase_since = self._last_heard = self._last_progress = time.monotonic()
+        self._phase_since = time.monotonic()
+        self._clock = ListeningClock()
+        self._last_heard = self._last_progress = self._clock.now()
         self._tasks: list[asyncio.Task[None]] = []
         self._drops = DropLog(logger)
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._send_heartbeats())]
+        self._tasks = [asyncio.create_task(work) for work in (self._receive(), self._send_heartbeats(), self._clock.run())]
 
     @property
     def identity(self) -> bytes | None:
@@ -86,12 +89,12 @@ class HandshakeServer:
 
     @property
     def status(self) -> EngineStatus:
-        now = time.monotonic()
+        now = self._clock.now()
         return dataclasses.replace(
             self._status,
             is_connected=self._identity is not None,
             is_given_up=self._given_up is not None,
-            seconds=now - self._phase_since,
+            seconds=time.monotonic() - self._phase_since,
             silence=now - self._last_heard,
             stall=now - self._last_progress,
         )
@@ -150,16 +153,19 @@ class HandshakeServer:
         elif isinstance(message, Hello):
             await self._on_hello(identity, frames[0].get(_SRCFD), message)
         elif identity == self._identity:
-            self._last_heard = time.monotonic()
+            self._last_heard = self._clock.now()
             self._on_report(message)
         elif identity == self._given_up:
             await self._on_report_of_given_up(identity, frames[0].get(_SRCFD), message)
         elif isinstance(message, PhaseReport) and self._identity is None:
             # The last words of an engine whose end was noticed first.
             self._status = dataclasses.replace(self._status, phase=message.phase, message=message.message)
-        elif identity != self._stranger:
-            self._stranger = identity
-            logger.warning("dropped a handshake frame of an engine that another one has replaced, and will drop the others")
+        elif self._identity is None and identity == self._stranger and isinstance(message, Heartbeat):
+            # What took its place is gone, and it has spoken twice since: it lives.
+            await self._adopt(identity, frames[0].get(_SRCFD))
+        else:
+            self._stranger = identity if self._identity is None else None
+            self._drops.dropped("a handshake frame", "another engine has taken the place of the one that sent it")
 
     async def _on_report_of_given_up(self, identity: bytes, fd: Any, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
         """It may tell why it ends, or show that its loop turns again."""
@@ -171,7 +177,7 @@ class HandshakeServer:
 
     async def _on_hello(self, identity: bytes, fd: Any, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
-            logger.error("an engine speaks protocol %d, this api %d: not connected", hello.protocol_version, PROTOCOL_VERSION)
+            self._drops.dropped("an engine's HELLO", f"it speaks protocol {hello.protocol_version}, this api {PROTOCOL_VERSION}")
             if self._identity is None:
                 words = f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}"
                 self._status = EngineStatus(phase=EnginePhase.FAILED, message=words, hang_seconds=self._hang_seconds)
@@ -185,7 +191,8 @@ class HandshakeServer:
         self._given_up = None
         self._identity, self._fd = identity, int(fd)
         self._status = EngineStatus(phase=EnginePhase.STARTING, hang_seconds=self._hang_seconds)
-        self._phase_since = self._last_heard = self._last_progress = time.monotonic()
+        self._phase_since = time.monotonic()
+        self._last_heard = self._last_progress = self._clock.now()
         await self._send(EngineHandshakeMetadata(PROTOCOL_VERSION, self._client_incarnation))
 
     def _on_report(self, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
@@ -201,7 +208,7 @@ class HandshakeServer:
             case Heartbeat():
                 last = self._status.heartbeat
                 if not message.num_requests or last is None or message.num_steps != last.num_steps:
-                    self._last_progress = time.monotonic()
+                    self._last_progress = self._clock.now()
                 self._status = dataclasses.replace(self._status, heartbeat=message)
 
     def _engine_lost(self, reason: str) -> None:
