@@ -13,6 +13,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+@pytest.mark.property("P52")
 def test_a_flood_of_garbage_is_one_line_and_then_a_count(caplog: pytest.LogCaptureFixture, clock: list[float]) -> None:
     drops = DropLog(logging.getLogger("test"))
     for number in range(1000):

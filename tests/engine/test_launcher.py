@@ -54,6 +54,8 @@ def is_ours(directory: Path) -> bool:
         return False
 
 
+@pytest.mark.property("P56")
+@pytest.mark.fault("A2", "A5")
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
@@ -67,6 +69,8 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(script: Script, kind: ty
         launch(fake_engine_config("/unused"), program(script))
 
 
+@pytest.mark.property("P56")
+@pytest.mark.fault("A2")
 def test_a_program_that_cannot_run_at_all_has_its_last_line_told() -> None:
     with pytest.raises(EngineDeadError, match=r"exit code 1: .*No module named stoker_engine\.nothing"):
         launch(fake_engine_config("/unused"), ("-m", "stoker_engine.nothing"))
@@ -78,6 +82,8 @@ def test_a_setting_that_the_engine_refuses_is_a_config_error() -> None:
         launch(config, program(Script()))
 
 
+@pytest.mark.property("P56")
+@pytest.mark.fault("A1", "A3")
 def test_a_start_past_its_deadline_names_the_phase() -> None:
     config = fake_engine_config("/unused")
     config = msgspec.structs.replace(config, lifecycle=msgspec.structs.replace(config.lifecycle, startup_timeout="300ms"))
@@ -96,6 +102,7 @@ def test_shutdown_ends_the_process_and_removes_the_directory() -> None:
     assert not directory.exists()
 
 
+@pytest.mark.fault("F6")
 def test_an_engine_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stoker_engine.launcher.STOP_SECONDS", 0.2)
     process, client = launch(fake_engine_config("/unused"), program(Script(ignore_sigterm_seconds=60)))
@@ -113,6 +120,8 @@ def test_dropping_the_engine_ends_its_process() -> None:
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.property("P54")
+@pytest.mark.fault("B1")
 def test_an_engine_ends_with_the_process_that_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -126,6 +135,8 @@ def test_an_engine_ends_with_the_process_that_started_it() -> None:
     probe.shutdown()
 
 
+@pytest.mark.property("P54")
+@pytest.mark.fault("B1")
 def test_an_interpreter_that_ends_takes_its_engine_along() -> None:
     done = subprocess.run([sys.executable, "-c", PARENT], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
     pid, directory = done.stdout.split()

@@ -70,6 +70,7 @@ def run_until_first_output(engine: LLMEngine) -> None:
         assert engine.has_unfinished_requests()
 
 
+@pytest.mark.fault("G16")
 @pytest.mark.parametrize("kind", [CUMULATIVE, DELTA, FINAL_ONLY])
 def test_an_aborted_request_ends_with_its_tokens_so_far(engine: LLMEngine, kind: RequestOutputKind) -> None:
     engine.add_request("mine", "Hello", SamplingParams(max_tokens=5000, ignore_eos=True, output_kind=kind))
@@ -93,6 +94,8 @@ def test_aborting_a_request_aborts_all_its_choices(engine: LLMEngine) -> None:
     assert stats_of(engine)["num_running"] + stats_of(engine)["num_waiting"] == 0
 
 
+@pytest.mark.property("P34")
+@pytest.mark.fault("G16")
 def test_a_pause_that_aborts_gives_last_outputs(engine: LLMEngine) -> None:
     engine.add_request("mine", "Hello", FOREVER)
     run_until_first_output(engine)
@@ -120,6 +123,7 @@ def test_a_stop_string_ends_it_in_the_core_too(start: Start, smollm2_tokenizer: 
     assert stats_of(engine)["num_running"] == 0
 
 
+@pytest.mark.property("P48")
 @pytest.mark.parametrize("kind", [CUMULATIVE, DELTA, FINAL_ONLY])
 def test_each_of_n_choices_finishes_once_and_the_request_last(engine: LLMEngine, kind: RequestOutputKind) -> None:
     engine.add_request("mine", "Hello", SamplingParams(n=3, max_tokens=5, ignore_eos=True, output_kind=kind))
@@ -131,6 +135,7 @@ def test_each_of_n_choices_finishes_once_and_the_request_last(engine: LLMEngine,
     assert len(outputs[-1].outputs) == (3 if kind is FINAL_ONLY else 1)
 
 
+@pytest.mark.fault("B11")
 def test_a_request_that_fails_alone_says_why_and_leaves_the_others(engine: LLMEngine) -> None:
     engine.add_request("bad", [BAD_TOKEN], FOREVER)
     engine.add_request("good", [8], SamplingParams(max_tokens=3, ignore_eos=True))
@@ -167,6 +172,8 @@ def test_an_id_that_is_no_text_is_refused(engine: LLMEngine) -> None:
         engine.add_request(7, "Hello", ONE_TOKEN)  # type: ignore[arg-type]
 
 
+@pytest.mark.property("P49")
+@pytest.mark.fault("D1")
 def test_external_ids_may_repeat_and_internal_ids_never_do(engine: LLMEngine) -> None:
     internal_ids = [engine.add_request("same", "Hello", ONE_TOKEN) for _ in range(20)]
     assert len(set(internal_ids)) == 20
@@ -212,6 +219,7 @@ def test_a_batch_wants_the_engine_for_itself(engine: LLMEngine) -> None:
     assert drain(engine)[-1].finished
 
 
+@pytest.mark.fault("B9")
 def test_a_call_of_no_utility_method_fails_alone(engine: LLMEngine) -> None:
     with pytest.raises(EngineGenerateError, match="it is no utility method"):
         engine.call_utility("__init__")
@@ -238,6 +246,7 @@ def test_stat_loggers_get_the_numbers_of_every_step(start: Start) -> None:
     assert recorder.num_steps >= 4
 
 
+@pytest.mark.property("P55")
 @pytest.mark.parametrize("crash", [True, False], ids=["an exception", "shutdown"])
 def test_after_the_engines_end_every_call_fails_at_once(start: Start, crash: bool) -> None:  # noqa: FBT001
     engine = start(Script(crash_at_step=3))
@@ -255,6 +264,8 @@ def test_after_the_engines_end_every_call_fails_at_once(start: Start, crash: boo
     assert engine.step() == []
 
 
+@pytest.mark.property("P50", "P55")
+@pytest.mark.fault("B5")
 @pytest.mark.parametrize("end", ["SIGKILL", "shutdown"])
 def test_a_pending_utility_call_fails_when_the_engine_goes(start_llm_engine: StartEngine, end: str) -> None:
     engine = start_llm_engine(Script(step_seconds=0.001), multiprocess_mode=True)

@@ -116,11 +116,13 @@ def test_an_engines_handshake_message_decodes_to_what_was_encoded(message: proto
     assert protocol.decode_engine_handshake(protocol.encode(message)) == message
 
 
+@pytest.mark.property("P57")
 @pytest.mark.parametrize("message", [EngineHandshakeMetadata(1, b"\x00\xff" * 4), ClientHeartbeat()])
 def test_an_apis_handshake_message_decodes_to_what_was_encoded(message: protocol.ClientHandshakeMessage) -> None:
     assert protocol.decode_client_handshake(protocol.encode(message)) == message
 
 
+@pytest.mark.property("P57")
 def test_an_engines_capacity_decodes_to_what_was_encoded() -> None:
     ready = EngineCoreReadyResponse(
         max_model_len=2048,
@@ -137,6 +139,7 @@ def test_an_engines_capacity_decodes_to_what_was_encoded() -> None:
     assert protocol.decode_engine_handshake(protocol.encode(ready)) == ready
 
 
+@pytest.mark.property("P52")
 @thoroughly
 @given(frame=st.binary(max_size=64))
 def test_any_bytes_decode_or_raise_the_one_error_that_receivers_catch(frame: bytes) -> None:

@@ -34,6 +34,7 @@ def header(dtype: object, shape: object, data: object) -> list[bytes]:
     return [msgspec.msgpack.encode([msgspec.msgpack.Ext(ARRAY_EXTENSION, msgspec.msgpack.encode([dtype, shape, data])), "note"])]
 
 
+@pytest.mark.property("P57")
 @thoroughly
 @given(dtype=st.sampled_from(DTYPES), shape=st.lists(st.integers(0, 9), max_size=4), step=st.sampled_from([1, 2, -1]), order=st.sampled_from("CF"))
 def test_an_array_arrives_as_it_was(dtype: str, shape: list[int], step: int, order: Literal["C", "F"]) -> None:
@@ -45,6 +46,7 @@ def test_an_array_arrives_as_it_was(dtype: str, shape: list[int], step: int, ord
     assert_same(travel([1, array, "x"])[1], array)
 
 
+@pytest.mark.property("P57")
 @pytest.mark.parametrize(("num_bytes", "num_frames"), [(0, 1), (1, 1), (255, 1), (256, 2), (257, 2)])
 def test_only_arrays_of_256_bytes_and_more_have_a_frame_of_their_own(num_bytes: int, num_frames: int) -> None:
     array = np.arange(num_bytes, dtype=np.uint8)
@@ -52,6 +54,7 @@ def test_only_arrays_of_256_bytes_and_more_have_a_frame_of_their_own(num_bytes: 
     assert_same(travel([array])[0], array)
 
 
+@pytest.mark.property("P57")
 def test_every_second_element_of_a_large_array_arrives() -> None:
     array = np.arange(1000, dtype=np.float32).reshape(10, 100)[:, ::2]
     assert_same(travel(Holder(array)).floats, array)

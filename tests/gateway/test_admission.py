@@ -24,6 +24,7 @@ def one_running_and_others_waiting(api: Any, wait_for: Wait, num_waiting: int, p
         assert [post.result().status_code for post in posts] == [200] * len(posts)
 
 
+@pytest.mark.fault("F1")
 def test_a_request_beyond_the_queue_is_told_to_come_again_before_anything_is_sent(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.3), engine={"max_num_seqs": 1}, max_queued_requests=3)
     with one_running_and_others_waiting(api, wait_for, 2, [1, 2, 3]):
@@ -37,6 +38,7 @@ def test_a_request_beyond_the_queue_is_told_to_come_again_before_anything_is_sen
     assert api.metric("stoker_requests_total") == 4
 
 
+@pytest.mark.fault("F1")
 def test_prompt_tokens_beyond_the_queue_are_refused(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.3), engine={"max_num_seqs": 1}, max_queued_prefill_tokens=300)
     with one_running_and_others_waiting(api, wait_for, 1, [7] * 200):
@@ -61,6 +63,7 @@ def test_refused_requests_are_counted_by_their_reason(start_api: Any) -> None:
     assert reasons == {"invalid": 1, "not_ready": 1, "queue_full": 0}
 
 
+@pytest.mark.property("P62", "P68")
 def test_every_request_is_in_flight_or_counted_under_the_reason_of_its_end(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.02, failing_token_id=77))
     api.complete([1], max_tokens=3, ignore_eos=True)

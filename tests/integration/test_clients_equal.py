@@ -148,6 +148,8 @@ def assert_close(got: list[Any], wanted: list[Any]) -> None:
             assert ours[token_id].logprob == pytest.approx(theirs[token_id].logprob, rel=RELATIVE_TOLERANCE, abs=ABSOLUTE_TOLERANCE)
 
 
+@pytest.mark.property("P40")
+@pytest.mark.fault("G16")
 def test_every_client_and_every_way_to_step_give_the_same_answers(answers: Answers, prompts: list[list[int]]) -> None:
     requests = random_requests(prompts, 10, seed=6)
     wanted = answers("InprocClient", PLAIN, requests)
@@ -161,6 +163,7 @@ def many_answers(answers: Answers, prompts: list[list[int]]) -> tuple[Requests, 
     return requests, answers("InprocClient", PLAIN, requests)
 
 
+@pytest.mark.property("P40")
 @pytest.mark.stress
 @pytest.mark.parametrize("stepping", STEPPINGS)
 @pytest.mark.parametrize("client", ["InprocClient", "SyncMPClient", "AsyncMPClient"])

@@ -385,19 +385,27 @@ def fuzz_api(socket_dir: str, num_frames: int, pss: Callable[[int], int], model:
     return slopes
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("B4")
 def test_an_engine_outlives_whatever_its_api_sends(socket_dir: str, pss: Callable[[int], int]) -> None:
     fuzz_engine(socket_dir, 1500, pss)
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("B12")
 def test_an_api_outlives_whatever_is_sent_to_its_sockets(socket_dir: str, pss: Callable[[int], int], smollm2_path: Path) -> None:
     fuzz_api(socket_dir, 1500, pss, smollm2_path)
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("E5")
 @pytest.mark.stress
 def test_half_a_million_frames_grow_no_engine(socket_dir: str, pss: Callable[[int], int]) -> None:
     assert fuzz_engine(socket_dir, 500_000, pss).bytes_per_frame <= MAX_GROWTH_BYTES
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("E5")
 @pytest.mark.stress
 def test_half_a_million_frames_grow_neither_api_nor_engine(socket_dir: str, pss: Callable[[int], int], smollm2_path: Path) -> None:
     slopes = fuzz_api(socket_dir, 500_000, pss, smollm2_path)

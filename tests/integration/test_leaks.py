@@ -86,6 +86,7 @@ async def assert_nothing_is_left(replica: Any) -> None:
         assert [values[name] for name in names] == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.property("P38")
 @pytest.mark.case("C043", "C077")
 async def test_random_requests_leave_nothing_in_use(start_replica: Callable[..., Any]) -> None:
     async with start_replica(dtype="bfloat16", max_model_len=1024, num_blocks_override=300, max_num_seqs=32) as replica:

@@ -256,6 +256,8 @@ async def fill_the_kv_cache(url: str) -> None:
             await post(http, {"model": "smollm2", "prompt": [1000 + start] * 1000, "max_tokens": 1})
 
 
+@pytest.mark.property("P38", "P68")
+@pytest.mark.fault("E5")
 @pytest.mark.stress
 @pytest.mark.parametrize("soak", SOAKS)
 async def test_mixed_load_and_dying_apis_leave_nothing_behind(

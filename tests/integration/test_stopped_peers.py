@@ -55,6 +55,7 @@ def request(request_id: str, num_tokens: int = 3, max_tokens: int = 2) -> Engine
     return EngineCoreRequest(request_id, [1] * num_tokens, SamplingParams(temperature=0, max_tokens=max_tokens), time.time())
 
 
+@pytest.mark.property("P34")
 async def test_an_engine_gives_up_an_api_that_is_stopped_and_the_api_learns_what_became_of_its_requests(
     socket_dir: str, free_port: Callable[[], int], pss: Callable[[int], int], wait_until: WaitUntil
 ) -> None:
@@ -84,6 +85,7 @@ async def test_an_engine_gives_up_an_api_that_is_stopped_and_the_api_learns_what
             await client.process.communicate()
 
 
+@pytest.mark.property("P34")
 @pytest.mark.parametrize(("num_tokens", "max_requests"), [(1, 2000), (8000, 1000)])
 async def test_a_stopped_engine_is_sent_only_so_much_and_every_request_is_answered(
     socket_dir: str, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch, num_tokens: int, max_requests: int

@@ -15,6 +15,7 @@ def counts(request: Any) -> tuple[int, int, int]:
     return request.num_computed_tokens, request.num_tokens, request.num_output_placeholders
 
 
+@pytest.mark.property("P21", "P42")
 def test_a_request_is_scheduled_for_tokens_yet_to_be_sampled_up_to_its_limit(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(16, **ASYNC)
     request = engine.add("a", A[:5], max_tokens=3, eos_token_ids=[])
@@ -57,6 +58,7 @@ def test_a_queue_of_batches_without_asynchronous_scheduling_waits_for_a_requests
     assert steps == [({"long": 6}, 0, 0), ({"long": 6}, 0, 0), ({"long": 5, "short": 1}, 0, 0), ({"short": 2}, 1, 0), ({"long": 1}, 1, 1), ({"short": 1}, 2, 1)]
 
 
+@pytest.mark.property("P21", "P29")
 @pytest.mark.parametrize("mode", [TWO_BATCHES, ASYNC])
 def test_a_preempted_request_comes_back_only_with_the_tokens_that_were_under_way(engine_of: Callable[..., Any], mode: dict[str, Any]) -> None:
     engine = engine_of(32, **mode)
@@ -82,6 +84,7 @@ def test_a_request_that_ends_among_the_preempted_leaves_the_queue(engine_of: Cal
     checks.idle(engine)
 
 
+@pytest.mark.case("C061")
 def test_a_request_that_fails_gets_nothing_of_the_steps_it_is_in_besides(engine_of: Callable[..., Any], checks: Any) -> None:
     engine = engine_of(32, max_num_seqs=4, **ASYNC)
     engine.worker.failing.add("a")
@@ -109,6 +112,8 @@ def test_the_blocks_of_a_request_that_failed_after_its_preemption_are_not_shared
     assert engine.results["b"].token_ids == reference_output(A[:9], eos_token_ids=[]).token_ids
 
 
+@pytest.mark.property("P37")
+@pytest.mark.fault("D1")
 def test_an_id_that_came_back_gets_nothing_of_the_steps_under_way(engine_of: Callable[..., Any], reference_output: Callable[..., Any]) -> None:
     engine = engine_of(32, **ASYNC)
     engine.add("a", A[:6], eos_token_ids=[])

@@ -77,6 +77,7 @@ async def test_a_drain_finishes_what_is_under_way(socket_dir: str, client: Async
     assert all(sum(len(output.new_token_ids) for output in of_one) == 40 for of_one in outputs.values())
 
 
+@pytest.mark.property("P34")
 @pytest.mark.parametrize("mode", MODES[1:])
 async def test_an_abort_of_everything_tells_each_client_and_ends_cleanly(
     socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil, mode: dict[str, Any]

@@ -102,6 +102,8 @@ def test_a_core_steps_as_its_settings_say_and_ends_idle(core_of: Callable[..., A
     assert not scripted.core.step().executed
 
 
+@pytest.mark.property("P66")
+@pytest.mark.fault("C18")
 @pytest.mark.parametrize("mode", [{}, TWO_BATCHES, ASYNC])
 def test_an_abort_from_another_thread_takes_effect_before_the_running_steps_result(core_of: Callable[..., Any], mode: dict[str, Any]) -> None:
     scripted = core_of(**mode)
@@ -146,6 +148,7 @@ def test_a_model_that_is_not_causal_needs_a_budget_for_its_longest_prompt(core_o
         core_of(is_causal=False, max_num_batched_tokens=32)
 
 
+@pytest.mark.property("P27")
 @pytest.mark.fault("C1")
 def test_a_grammar_that_cannot_be_compiled_fails_before_the_scheduler_sees_it(core_of: Callable[..., Any]) -> None:
     class Refusing:
@@ -160,6 +163,7 @@ def test_a_grammar_that_cannot_be_compiled_fails_before_the_scheduler_sees_it(co
     assert list(run(scripted.core)) == ["good"]
 
 
+@pytest.mark.fault("C3")
 @pytest.mark.parametrize("mode", [{}, ASYNC])
 def test_a_request_that_can_never_run_is_answered_by_an_engine_with_nothing_else_to_do(
     core_of: Callable[..., Any], request_of: Callable[..., Any], mode: dict[str, Any]

@@ -48,6 +48,7 @@ async def client(socket_dir: str) -> AsyncIterator[AsyncMPClient]:
     await client.shutdown()
 
 
+@pytest.mark.fault("B3")
 @pytest.mark.parametrize(("mode", "die_at", "max_tokens"), [({}, "0", 2), ({"async_scheduling": True}, "1", 500)])
 async def test_a_worker_that_ends_outside_a_call_ends_the_engine_which_says_why(
     socket_dir: str, client: AsyncMPClient, wait_until: Callable[..., Awaitable[None]], mode: dict[str, Any], die_at: str, max_tokens: int

@@ -57,6 +57,7 @@ def test_every_token_of_a_constrained_request_is_one_its_grammar_allows(engine_o
     assert all(token_id in ((1, 2, 3) if index % 2 == 0 else (10, 11)) for index, token_id in enumerate(plain[1][:-1]))
 
 
+@pytest.mark.property("P27")
 def test_a_step_is_sampled_only_when_its_grammar_has_seen_the_token_before(engine_of: Callable[..., Any]) -> None:
     engine = engine_of(32, async_scheduling=True)
     grammar = Cycle([{1}, {2}, {3}], 3)
@@ -110,6 +111,7 @@ def test_a_complete_output_ends_its_request_where_no_token_would(engine_of: Call
     assert (engine.results["a"].token_ids, engine.results["a"].finish_reason) == ([7, 7, EOS], FinishReason.STOP)
 
 
+@pytest.mark.property("P27")
 def test_a_token_that_its_grammar_refuses_fails_the_request_alone(engine_of: Callable[..., Any]) -> None:
     class Deaf(Cycle):
         def accept(self, token_ids: Sequence[int]) -> bool:

@@ -110,6 +110,7 @@ async def test_a_draining_engine_is_alive_and_not_ready(config: EngineConfig, ht
         assert await statuses(http, "/livez", "/readyz", "/startupz") == [200, 503, 200]
 
 
+@pytest.mark.fault("B8")
 @pytest.mark.case("C068")
 async def test_probes_and_metrics_are_answered_while_a_step_holds_the_main_thread(
     config: EngineConfig, http: httpx.AsyncClient, client: AsyncMPClient, wait_until: WaitUntil
@@ -123,6 +124,7 @@ async def test_probes_and_metrics_are_answered_while_a_step_holds_the_main_threa
         assert await metric(http, "stoker_engine_num_requests_running") == 1
 
 
+@pytest.mark.property("P68")
 async def test_the_numbers_follow_the_requests(config: EngineConfig, http: httpx.AsyncClient, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     with FakeEngineCore(config, Script(step_seconds=0.002)):
         await wait_until(lambda: client.is_ready)
@@ -168,6 +170,7 @@ async def test_a_port_in_use_is_a_bad_configuration_that_is_named(config: Engine
     assert message["lastError"] == f"--health-port: cannot listen on 127.0.0.1:{config.health_port}: Address already in use"
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.case("C067")
 async def test_a_step_or_a_loop_that_hangs_is_not_alive(socket_dir: str, link: EngineLink, wait_until: WaitUntil) -> None:
     health = EngineHealth(hanging_after(socket_dir, "100ms"), link)

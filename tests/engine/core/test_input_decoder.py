@@ -69,6 +69,7 @@ def test_the_arguments_of_a_call_may_be_arrays(decoder: InputDecoder) -> None:
     np.testing.assert_array_equal(called.call.args[0], array)
 
 
+@pytest.mark.fault("B4")
 @pytest.mark.parametrize(
     ("message", "why"),
     [
@@ -92,6 +93,8 @@ def test_what_nobody_can_be_told_of_raises_the_error_that_the_thread_catches(dec
         decoder.decode(message)
 
 
+@pytest.mark.property("P34")
+@pytest.mark.fault("B4")
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -138,6 +141,7 @@ def test_an_id_longer_than_any_is_none() -> None:
     assert recover_request_id(encode(["x" * 1025])) is None
 
 
+@pytest.mark.property("P52")
 @pytest.mark.parametrize("seed", range(10))
 def test_damaged_messages_are_decoded_or_refused(decoder: InputDecoder, seed: int) -> None:
     random_ = random.Random(seed)

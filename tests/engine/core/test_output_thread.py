@@ -75,6 +75,7 @@ def receive(pull: zmq.Socket[bytes]) -> tuple[bytes, EngineCoreOutputs]:
     return client, MessageDecoder(EngineCoreOutputs).decode(frames)
 
 
+@pytest.mark.property("P51")
 def test_messages_arrive_in_the_order_they_were_queued(output: OutputThread, bind: Callable[[], zmq.Socket[bytes]]) -> None:
     pull = bind()
     output.set_client(b"A")
@@ -138,6 +139,7 @@ def test_a_client_whose_socket_cannot_be_reached_is_given_up(output: OutputThrea
     assert "cannot be reached" in given_up.reasons.get(timeout=10)
 
 
+@pytest.mark.fault("F5")
 def test_closing_waits_until_a_slow_client_has_taken_everything(output: OutputThread, bind: Callable[[], zmq.Socket[bytes]]) -> None:
     pull = bind()
     output.set_client(b"A")

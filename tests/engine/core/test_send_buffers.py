@@ -21,6 +21,7 @@ def send_tracked(pool: BufferPool, num_bytes: int = ZERO_COPY_BYTES) -> tuple[Fa
     return tracker, buffer
 
 
+@pytest.mark.property("P51")
 def test_a_buffer_is_not_given_out_again_before_its_tracker_is_done() -> None:
     pool = BufferPool()
     tracker, buffer = send_tracked(pool)
@@ -76,6 +77,7 @@ def test_what_was_copied_counts_until_a_later_tracked_message_is_done() -> None:
     assert (pool.num_messages, pool.num_bytes) == (1, 5)
 
 
+@pytest.mark.property("P51")
 @pytest.mark.parametrize("seed", range(20))
 def test_counts_are_those_of_a_plain_list_whatever_is_sent_and_done(seed: int) -> None:
     random_ = random.Random(seed)
@@ -123,6 +125,7 @@ def output_pair(socket_dir: str) -> Iterator[tuple[zmq.Socket[bytes], OutputSock
         pull.close(0)
 
 
+@pytest.mark.property("P51")
 def test_a_slow_receiver_gets_every_message_as_it_was_when_it_was_sent(output_pair: tuple[zmq.Socket[bytes], OutputSocket]) -> None:
     # Were a buffer reused too early, a message still on its way would show a later one's tokens.
     pull, push = output_pair

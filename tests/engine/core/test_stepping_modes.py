@@ -97,6 +97,8 @@ def check_history(engine_of: Callable[..., Any], checks: Any, reference_output: 
     return engine.scheduler.make_stats().num_preemptions, num_late_tokens
 
 
+@pytest.mark.property("P21", "P40")
+@pytest.mark.case("C044")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_way_of_stepping_gives_a_request_its_own_tokens(
     engine_of: Callable[..., Any], checks: Any, reference_output: Callable[..., Any], mode: str

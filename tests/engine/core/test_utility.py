@@ -108,6 +108,7 @@ def test_a_struct_travels_as_a_dictionary(caller: Caller) -> None:
     assert caller.call("stats").result["num_running"] == 3
 
 
+@pytest.mark.fault("B9")
 @pytest.mark.parametrize("name", ["missing", "__init__", "later", "add.__class__", "", "x" * 5000])
 def test_any_name_that_is_not_listed_is_refused(caller: Caller, name: str) -> None:
     message = caller.failure(name)
@@ -149,6 +150,7 @@ def test_a_result_that_cannot_be_sent_is_the_failure_of_its_call(caller: Caller,
     assert caller.call("add", 1).result == 2
 
 
+@pytest.mark.property("P50")
 def test_an_exception_is_told_in_its_own_words(caller: Caller) -> None:
     assert caller.failure("fail") == "call to fail failed: no \\ud800 way"
 
@@ -161,12 +163,16 @@ def test_a_future_is_answered_when_it_is_done(caller: Caller) -> None:
     assert caller.answers == [UtilityOutput(second, result="b"), UtilityOutput(first, failure_message="call to wait failed: a failed")]
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B5")
 def test_a_cancelled_future_is_answered_too(caller: Caller) -> None:
     caller.send("wait")
     caller.methods.later[0].cancel()
     assert caller.answers[0].failure_message == "call to wait failed: it was cancelled"
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B5")
 def test_pending_and_later_calls_fail_in_shutdown_and_are_answered_once(caller: Caller) -> None:
     pending = caller.send("wait")
     caller.calls.refuse("the engine is shutting down")
@@ -176,6 +182,7 @@ def test_pending_and_later_calls_fail_in_shutdown_and_are_answered_once(caller: 
     assert caller.failure("add", 1) == "call to add failed: the engine is shutting down"
 
 
+@pytest.mark.fault("B6")
 def test_nobody_answers_a_client_that_is_gone(caller: Caller) -> None:
     caller.send("wait")
     caller.calls.forget()
@@ -214,6 +221,8 @@ def _finish(caller: Caller, index: int) -> None:
         caller.methods.later[index].set_result(index)
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B6")
 @settings(max_examples=200)
 @given(st.lists(OPERATIONS, max_size=30))
 def test_each_call_gets_exactly_one_answer_that_is_its_own(operations: list[Operation]) -> None:

@@ -9,6 +9,7 @@ def queued() -> QueuedRequests:
     return QueuedRequests()
 
 
+@pytest.mark.fault("F1")
 def test_requests_beyond_the_limit_are_refused_until_one_has_its_first_token(queued: QueuedRequests) -> None:
     admission = Admission(QueueLimits(max_requests=2), queued)
     queued.add("a", 5)
@@ -19,6 +20,7 @@ def test_requests_beyond_the_limit_are_refused_until_one_has_its_first_token(que
     admission.check_requests(1)
 
 
+@pytest.mark.fault("F1")
 def test_each_choice_counts(queued: QueuedRequests) -> None:
     admission = Admission(QueueLimits(max_requests=4), queued)
     queued.add("a", 5)
@@ -34,6 +36,7 @@ def test_requests_that_are_being_tokenized_count_as_queued(queued: QueuedRequest
     admission.check_requests(1)
 
 
+@pytest.mark.fault("F1")
 def test_prompt_tokens_beyond_the_limit_are_refused_until_some_are_computed(queued: QueuedRequests) -> None:
     admission = Admission(QueueLimits(max_prefill_tokens=100), queued)
     queued.add("a", 60)

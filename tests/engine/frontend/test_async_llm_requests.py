@@ -41,6 +41,7 @@ async def running_in_engine(llm: AsyncLLM) -> int:
     return int(stats["num_running"] + stats["num_waiting"])
 
 
+@pytest.mark.fault("D2")
 async def test_children_that_were_sent_are_aborted_where_a_later_one_is_cancelled(llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> None:
     send, sent, never = AsyncMPClient.add_request, list[str](), asyncio.Event()
 
@@ -62,6 +63,7 @@ async def test_children_that_were_sent_are_aborted_where_a_later_one_is_cancelle
     assert await running_in_engine(llm) == 0
 
 
+@pytest.mark.fault("D2")
 async def test_a_second_cancellation_does_not_keep_the_abort_from_the_engine(llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> None:
     send, held = AsyncMPClient.abort_requests, asyncio.Event()
     sending = asyncio.Event()
@@ -86,6 +88,7 @@ async def test_a_second_cancellation_does_not_keep_the_abort_from_the_engine(llm
     assert llm.num_requests == 0
 
 
+@pytest.mark.fault("D2")
 async def test_an_error_while_sending_withdraws_what_was_sent(llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> None:
     send, sent = AsyncMPClient.add_request, list[str]()
 
@@ -127,6 +130,7 @@ async def test_trace_headers_reach_the_core(socket_dir: str, wait_until: WaitUnt
     await client.shutdown()
 
 
+@pytest.mark.fault("B8")
 async def test_health_is_told_without_asking_the_engine(socket_dir: str, smollm2_tokenizer: Tokenizer, wait_until: WaitUntil) -> None:
     llm = AsyncLLM(ClientConfig(socket_dir), smollm2_tokenizer, [])
     await llm.start()
@@ -142,6 +146,8 @@ async def test_health_is_told_without_asking_the_engine(socket_dir: str, smollm2
     await llm.shutdown()
 
 
+@pytest.mark.property("P55")
+@pytest.mark.fault("B5")
 async def test_the_engines_end_fails_all_that_waits_for_it(socket_dir: str, smollm2_tokenizer: Tokenizer, wait_until: WaitUntil) -> None:
     llm = AsyncLLM(ClientConfig(socket_dir), smollm2_tokenizer, [])
     await llm.start()

@@ -41,6 +41,7 @@ class Backlog:
         raise AssertionError
 
 
+@pytest.mark.fault("B8")
 @pytest.mark.parametrize(("num_messages", "per_message"), [(1, NUM_REQUESTS), (NUM_REQUESTS, 1)], ids=["one long message", "many short ones"])
 async def test_a_backlog_leaves_turns_to_the_rest_of_the_event_loop(
     byte_tokenizer: Tokenizer,

@@ -28,6 +28,7 @@ def test_beyond_the_bytes_nothing_can_be_sent_but_one_request_always_can(request
     assert requests.obstacle(6) is not None
 
 
+@pytest.mark.property("P62")
 def test_what_is_aborted_or_died_with_its_engine_counts_no_more(requests: UnansweredRequests) -> None:
     for request_id in "abc":
         requests.sent(request_id, 10)

@@ -84,6 +84,7 @@ def test_a_running_request_is_aborted_before_the_engine_sleeps(controlled: Any, 
         assert request.result().json()["choices"][0]["finish_reason"] == "abort"
 
 
+@pytest.mark.property("P33")
 def test_a_kept_request_goes_on_when_the_engine_wakes(controlled: Any, wait_for: Callable[..., None]) -> None:
     expected = complete(controlled, max_tokens=60, ignore_eos=True).json()["choices"][0]
     with running_request(controlled, 60, wait_for) as request:
@@ -93,6 +94,7 @@ def test_a_kept_request_goes_on_when_the_engine_wakes(controlled: Any, wait_for:
         assert request.result().json()["choices"][0] == expected
 
 
+@pytest.mark.property("P33")
 def test_requests_to_a_paused_engine_wait_for_its_resumption(controlled: Any) -> None:
     assert controlled.client.post("/pause?mode=wait&clear_cache=false").status_code == 200
     assert controlled.client.get("/is_paused").json() == {"is_paused": True}
@@ -104,6 +106,7 @@ def test_requests_to_a_paused_engine_wait_for_its_resumption(controlled: Any) ->
     assert controlled.client.get("/is_paused").json() == {"is_paused": False}
 
 
+@pytest.mark.fault("G13")
 def test_a_refused_reset_of_the_prefix_cache_is_a_conflict(controlled: Any, wait_for: Callable[..., None]) -> None:
     with running_request(controlled, 100, wait_for) as request:
         refused = controlled.client.post("/reset_prefix_cache")
@@ -113,6 +116,7 @@ def test_a_refused_reset_of_the_prefix_cache_is_a_conflict(controlled: Any, wait
     assert controlled.client.post("/reset_prefix_cache").status_code == 200
 
 
+@pytest.mark.fault("G13")
 def test_what_the_engine_refuses_is_a_conflict(controlled: Any) -> None:
     assert controlled.client.post("/sleep?level=0").status_code == 200
     for path, words in (("/resume", "wake_up resumes it"), ("/start_profile", "without --profile-dir"), ("/stop_profile", "no profile")):

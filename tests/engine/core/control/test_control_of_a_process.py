@@ -83,6 +83,7 @@ def cpu_seconds(process: "subprocess.Popen[bytes]") -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.fault("D20")
 async def test_a_pause_that_waits_is_answered_when_the_last_request_has_finished(
     socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
 ) -> None:
@@ -220,6 +221,8 @@ async def test_the_next_client_of_an_engine_that_sleeps_is_told_so_and_can_wake_
         await late.shutdown()
 
 
+@pytest.mark.property("P53")
+@pytest.mark.fault("D20")
 async def test_a_drain_lets_the_requests_of_a_pause_finish(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
     with FakeEngineCore(config(socket_dir, drain_timeout="60s"), Script(step_seconds=0.01)) as engine:
         await begin(client, wait_until, 30)
@@ -243,6 +246,8 @@ async def test_an_engine_without_its_memory_ends_at_once_when_told_to(socket_dir
     assert termination(socket_dir)["aborted"] == 1
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B5")
 async def test_calls_that_wait_are_answered_when_the_engine_shuts_down(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
     with FakeEngineCore(config(socket_dir, drain_timeout="1h"), Script(step_seconds=0.01)) as engine:
         await begin(client, wait_until, 5000)
@@ -256,6 +261,8 @@ async def test_calls_that_wait_are_answered_when_the_engine_shuts_down(socket_di
         assert await exit_code(engine) == ExitCode.OK
 
 
+@pytest.mark.property("P50", "P55")
+@pytest.mark.fault("B5")
 @pytest.mark.parametrize("how", ["killed", "crashed"])
 async def test_calls_that_wait_fail_when_the_engine_dies(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil, how: str) -> None:
     script = Script(step_seconds=0.01, crash_at_step=50 if how == "crashed" else None)
@@ -269,6 +276,8 @@ async def test_calls_that_wait_fail_when_the_engine_dies(socket_dir: str, client
             await pending
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B5")
 async def test_calls_that_wait_fail_when_the_client_itself_fails(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:
     with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
         await begin(client, wait_until, 5000)
@@ -281,6 +290,8 @@ async def test_calls_that_wait_fail_when_the_client_itself_fails(socket_dir: str
             await control.is_paused()
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B6")
 async def test_answers_are_never_mixed_up_and_a_cancelled_caller_leaves_nothing(
     socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
 ) -> None:
@@ -318,6 +329,7 @@ print("end", gc.get_freeze_count() > 0)
 """
 
 
+@pytest.mark.fault("B13")
 async def test_what_start_up_froze_is_unfrozen_after_the_device_is_freed(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
     command = [sys.executable, "-c", PROGRAM, *to_args(fake_engine_config(socket_dir))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

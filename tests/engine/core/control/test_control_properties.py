@@ -120,6 +120,8 @@ def run(machine: Callable[[], PauseMachine], max_examples: int, steps: int) -> N
     )
 
 
+@pytest.mark.property("P33")
+@pytest.mark.fault("D10", "D19")
 @pytest.mark.case("C063")
 def test_whatever_is_paused_and_woken_requests_get_their_own_tokens(controlled: MakeEngine, checks: Any, reference_output: Callable[..., Any]) -> None:
     run(lambda: PauseMachine(controlled, checks, reference_output), 150, 30)

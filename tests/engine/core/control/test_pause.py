@@ -12,6 +12,7 @@ MakeEngine = Callable[..., Any]
 ABORT, WAIT, KEEP = PauseMode
 
 
+@pytest.mark.property("P34")
 def test_abort_ends_every_request_and_tells_it_before_the_pause_is_done(controlled: MakeEngine) -> None:
     engine = controlled(max_num_seqs=1)
     engine.engine.add("running", range(1, 9))
@@ -28,6 +29,7 @@ def test_a_pause_without_work_is_done_at_once(controlled: MakeEngine) -> None:
     assert controlled().control.pause(WAIT).done()
 
 
+@pytest.mark.property("P33")
 @pytest.mark.parametrize("mode", list(PauseMode))
 def test_requests_that_come_during_a_pause_wait_for_its_end(controlled: MakeEngine, reference_output: Callable[..., Any], mode: PauseMode) -> None:
     engine = controlled()
@@ -40,6 +42,7 @@ def test_requests_that_come_during_a_pause_wait_for_its_end(controlled: MakeEngi
     assert engine.token_ids("late") == reference_output(list(range(1, 9))).token_ids
 
 
+@pytest.mark.property("P33")
 def test_wait_lets_requests_in_flight_finish_and_admits_no_other(controlled: MakeEngine) -> None:
     engine = controlled(max_num_seqs=1)
     engine.engine.add("running", range(1, 9), eos_token_ids=[])
@@ -52,6 +55,8 @@ def test_wait_lets_requests_in_flight_finish_and_admits_no_other(controlled: Mak
     assert engine.token_ids("waiting") == []
 
 
+@pytest.mark.property("P33")
+@pytest.mark.fault("D19")
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 def test_wait_counts_preempted_requests_as_in_flight(controlled: MakeEngine, policy: str) -> None:
     engine = controlled(6, scheduling_policy=policy)
@@ -67,6 +72,7 @@ def test_wait_counts_preempted_requests_as_in_flight(controlled: MakeEngine, pol
     assert engine.token_ids("new") == []
 
 
+@pytest.mark.property("P33")
 @pytest.mark.parametrize("clear_cache", [True, False])
 def test_kept_requests_stand_still_and_go_on_with_equal_output(controlled: MakeEngine, reference_output: Callable[..., Any], *, clear_cache: bool) -> None:
     engine = controlled()
@@ -113,6 +119,7 @@ def test_resume_ends_a_pending_pause_which_fails(controlled: MakeEngine) -> None
     assert not engine.control.is_paused()
 
 
+@pytest.mark.property("P39")
 def test_resetting_the_prefix_cache_is_refused_while_blocks_are_in_use(controlled: MakeEngine) -> None:
     engine = controlled()
     engine.engine.add("a", range(1, 9))
@@ -123,6 +130,8 @@ def test_resetting_the_prefix_cache_is_refused_while_blocks_are_in_use(controlle
     assert not engine.engine.pool.cached_blocks
 
 
+@pytest.mark.property("P39", "P40")
+@pytest.mark.fault("D15")
 def test_a_forced_reset_keeps_the_order_of_requests_and_their_output(controlled: MakeEngine, reference_output: Callable[..., Any]) -> None:
     engine = controlled(max_num_seqs=3)
     names = ["a", "b", "c", "d"]

@@ -32,6 +32,7 @@ def test_memory_goes_when_nothing_is_computed_and_no_block_is_remembered(control
     assert engine.finish_reason("a") in {ABORT: {FinishReason.ABORT}}.get(mode, {FinishReason.STOP, FinishReason.LENGTH})
 
 
+@pytest.mark.fault("D10")
 @pytest.mark.case("C063")
 def test_nothing_is_computed_before_every_tag_is_awake(controlled: MakeEngine) -> None:
     engine = controlled()
@@ -63,6 +64,7 @@ def test_sleeping_twice_and_waking_twice_change_nothing_and_warn(controlled: Mak
     assert engine.phases == [EnginePhase.SLEEPING, EnginePhase.READY]
 
 
+@pytest.mark.fault("D10")
 @pytest.mark.parametrize("mode", list(PauseMode))
 def test_no_pause_sets_a_kept_request_going_while_memory_is_missing(controlled: MakeEngine, mode: PauseMode) -> None:
     engine = controlled()

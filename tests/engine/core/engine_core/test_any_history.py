@@ -25,7 +25,7 @@ def random_engine(make: MakeEngine, rng: random.Random, mode: dict[str, Any]) ->
     return make(
         rng.randint(8, 13),
         late=rng.random() < 0.5,
-        max_num_seqs=rng.randint(1, 5),
+        max_num_seqs=rng.choice((1, 2, 3, 4, 5, 5)),
         max_num_batched_tokens=budget,
         enable_chunked_prefill=budget < 30 or rng.random() < 0.5,
         enable_prefix_caching=rng.random() < 0.8,
@@ -36,7 +36,7 @@ def random_engine(make: MakeEngine, rng: random.Random, mode: dict[str, Any]) ->
 
 
 def random_fields(rng: random.Random) -> dict[str, Any]:
-    max_tokens = rng.randint(1, 16)
+    max_tokens = rng.choice((1, 5, 9, 12, 16, 16))
     choices: list[tuple[float, dict[str, Any]]] = [
         (0.6, {"eos_token_ids": []}),
         (0.3, {"logprobs": 1}),
@@ -62,7 +62,7 @@ def add(rng: random.Random, engine: Any) -> None:
     prompt = A[start : start + prompt_len] + [rng.randrange(4) for _ in range(rng.choice((0, 0, 1, 2)))]
     again = rng.choice(engine.ended_ids) if engine.ended_ids and rng.random() < 0.1 else None
     engine.add(prompt, fields, rng.randrange(3), again)
-    for _ in range(rng.choice((0, 0, 0, 2))):
+    for _ in range(rng.choice((0, 0, 1, 3))):
         engine.add(prompt, fields, rng.randrange(3))
     if engine.live_ids and rng.random() < 0.1:
         engine.add_again(rng.choice(engine.live_ids))
@@ -102,6 +102,9 @@ def check_history(make: MakeEngine, seed: int, mode: dict[str, Any]) -> int:
                 rng.choice((engine.abort, engine.abort_eagerly))(some_ids(rng, engine))
             case 4:
                 control(rng, engine)
+            case 5 if engine.core.control.is_paused():
+                engine.wake_up(None)
+                engine.resume()
             case _:
                 steps(rng, engine)
     engine.settle()

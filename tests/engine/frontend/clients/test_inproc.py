@@ -39,6 +39,7 @@ def test_each_call_for_outputs_computes_one_step() -> None:
     assert client.get_output().outputs == []
 
 
+@pytest.mark.fault("C8")
 def test_a_duplicate_request_is_answered_without_a_step() -> None:
     client = start(ScriptedExecutor(Script()))
     client.add_request(request())
@@ -47,6 +48,7 @@ def test_a_duplicate_request_is_answered_without_a_step() -> None:
     assert (output.finish_reason, output.new_token_ids) == (FinishReason.ERROR, [])
 
 
+@pytest.mark.fault("B11")
 def test_a_request_that_cannot_be_built_fails_alone() -> None:
     client = start(ScriptedExecutor(Script()))
     client.add_request(request("bad", cache_salt="\ud800"))
@@ -65,6 +67,8 @@ def test_a_call_that_waits_computes_what_it_waits_for() -> None:
     assert [output.finish_reason for output in outputs] == [None, FinishReason.LENGTH]
 
 
+@pytest.mark.property("P55")
+@pytest.mark.fault("B13")
 def test_a_failed_step_frees_the_device_and_ends_every_call() -> None:
     executor = CountingExecutor(Script(crash_at_step=1))
     client = start(executor)
@@ -88,6 +92,7 @@ def test_an_interrupt_in_a_step_ends_the_engine() -> None:
         client.get_output()
 
 
+@pytest.mark.fault("B13")
 def test_shutdown_frees_the_device_once_and_the_core() -> None:
     executor = CountingExecutor(Script())
     core = EngineCoreInproc(fake_engine_config("/unused"), executor)
@@ -101,6 +106,7 @@ def test_shutdown_frees_the_device_once_and_the_core() -> None:
         client.get_output()
 
 
+@pytest.mark.fault("A5", "B13")
 def test_a_core_that_cannot_be_built_frees_the_device() -> None:
     executor = CountingExecutor(Script(load_error="no such tensor"))
     with pytest.raises(Exception, match="no such tensor"):

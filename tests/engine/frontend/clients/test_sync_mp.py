@@ -46,6 +46,8 @@ def test_an_engine_may_die_and_another_come(socket_dir: str) -> None:
     client.shutdown()
 
 
+@pytest.mark.property("P50")
+@pytest.mark.fault("B5")
 def test_a_client_that_is_shut_down_wakes_who_waits_and_refuses_calls(socket_dir: str) -> None:
     client = SyncMPClient(ClientConfig(socket_dir))
     errors: list[EngineDeadError] = []
