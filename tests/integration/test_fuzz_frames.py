@@ -1,5 +1,6 @@
 """Mutated frames over the three sockets: both processes live, a good request in between is answered rightly, and neither process grows."""
 
+import itertools
 import json
 import random
 import socket
@@ -168,6 +169,7 @@ class RawApi:
         self.identity, _hello = self.handshake.recv_multipart()
         self.route = b""
         self._decoder = MessageDecoder(EngineCoreOutputs)
+        self._numbers = itertools.count()
 
     def connect(self) -> None:
         """Begins anew: the engine drops what it was doing for this api, and opens another link."""
@@ -185,11 +187,9 @@ class RawApi:
         self.route = route
         return True
 
-    def ask(self, request_id: str) -> list[int]:
-        """The tokens of a good request. It is sent again where a damaged INIT was good enough to open another link meanwhile."""
-        body = encode(EngineCoreRequest(request_id, GOOD_PROMPT, SamplingParams(temperature=0, max_tokens=3), time.time()))
-        self.input.send_multipart([self.route, self.incarnation, EngineCoreRequestType.ADD.value, body])
-        token_ids: list[int] = []
+    def ask(self) -> list[int]:
+        """The tokens of a good request. Another is sent where a damaged INIT was good enough to open another link meanwhile."""
+        request_id, token_ids = self._send_good(), []
         poller = zmq.Poller()
         poller.register(self.input, zmq.POLLIN)
         poller.register(self.output, zmq.POLLIN)
@@ -197,16 +197,19 @@ class RawApi:
             ready = dict(poller.poll(30_000))
             assert ready, "the engine does not answer"
             if self.input in ready and self._take_opening():
-                token_ids = []
-                self.input.send_multipart([self.route, self.incarnation, EngineCoreRequestType.ADD.value, body])
-            if self.output not in ready:
-                continue
-            frames = self.output.recv_multipart()
+                request_id, token_ids = self._send_good(), []
+            frames = self.output.recv_multipart() if self.output in ready else [b""]
             for output in self._decoder.decode(frames[2:]).outputs if frames[0] == self.incarnation else []:
                 if output.request_id == request_id:
                     token_ids += output.new_token_ids
                     if output.finish_reason is not None:
                         return token_ids
+
+    def _send_good(self) -> str:
+        request_id = f"good-{next(self._numbers)}"
+        body = encode(EngineCoreRequest(request_id, GOOD_PROMPT, SamplingParams(temperature=0, max_tokens=3), time.time()))
+        self.input.send_multipart([self.route, self.incarnation, EngineCoreRequestType.ADD.value, body])
+        return request_id
 
     def close(self) -> None:
         for each in (self.handshake, self.input, self.output):
@@ -277,7 +280,7 @@ def fuzz_engine(socket_dir: str, num_frames: int, pss: Callable[[int], int]) -> 
             for _ in range(2):
                 api.handshake.send_multipart([api.identity, *mutated(random_, [random_.choice(handshakes)])])
             api.connect()
-            assert api.ask(f"good-{done}") == GOOD_REPLY
+            assert api.ask() == GOOD_REPLY
             assert engine.process.poll() is None
             slope.sample(done)
     return slope
