@@ -75,14 +75,12 @@ class Tokenizer:
 
     def whole_text(self, token_id: int) -> str | None:
         """The text of an ordinary token that begins and ends between two characters; None for any other."""
-        try:
-            return self._whole_text_by_id[token_id]
-        except KeyError:
+        if token_id not in self._whole_text_by_id:
             try:
-                text = self._whole_text_by_id[token_id] = self.token_bytes(token_id).decode()
+                self._whole_text_by_id[token_id] = self.token_bytes(token_id).decode()
             except UnicodeDecodeError:
-                text = self._whole_text_by_id[token_id] = None
-            return text
+                self._whole_text_by_id[token_id] = None
+        return self._whole_text_by_id[token_id]
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:
