@@ -113,7 +113,14 @@ def test_a_file_keeps_the_house_limits(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["stoker_operator.__main__", "stoker_gateway.api.__main__", "stoker_engine.config", "stoker_engine.protocol", "stoker_engine.core.scheduler"],
+    [
+        "stoker_operator.__main__",
+        "stoker_gateway.api.__main__",
+        "stoker_engine.config",
+        "stoker_engine.protocol",
+        "stoker_engine.core.scheduler",
+        "stoker_engine.llm",
+    ],
 )
 def test_a_module_that_may_not_need_torch_imports_without_it(module: str) -> None:
     done = run_python(f"{WITHOUT_TORCH}\nimport {module}\nassert 'torch' not in sys.modules", "-W", "ignore")
