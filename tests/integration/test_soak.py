@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -158,7 +159,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Ends:
-    """An api's counters: requests sent to the engine, and those that ended."""
+    """An api's counters: requests sent to the engine, and those that finished, were aborted or failed."""
 
     num_requests: int
     num_ended: int
@@ -197,15 +198,15 @@ async def kill_apis(replica: Any, load: Load, soak: Soak) -> None:
 
 @dataclass
 class Memory:
-    """Samples of the engine's memory, (requests done, bytes), one a second."""
+    """Samples of the engine's memory, (requests done, bytes), one a second: without the pages of libraries, which count less the more processes share them."""
 
-    pss: Callable[[int], int]
     samples: list[tuple[int, int]] = field(default_factory=list)
 
     async def watch(self, pid: int, load: Load) -> None:
         """Until cancelled."""
         while True:
-            self.samples.append((load.num_done, self.pss(pid)))
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            self.samples.append((load.num_done, next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss_Anon:"))))
             await asyncio.sleep(1)
 
     @property
@@ -260,9 +261,7 @@ async def fill_the_kv_cache(url: str) -> None:
 @pytest.mark.fault("E5")
 @pytest.mark.stress
 @pytest.mark.parametrize("soak", SOAKS)
-async def test_mixed_load_and_dying_apis_leave_nothing_behind(
-    soak: Soak, start_replica: Callable[..., Any], free_port: Callable[[], int], pss: Callable[[int], int]
-) -> None:
+async def test_mixed_load_and_dying_apis_leave_nothing_behind(soak: Soak, start_replica: Callable[..., Any], free_port: Callable[[], int]) -> None:
     port = free_port()
     settings = {"dtype": "bfloat16", "max_model_len": MAX_MODEL_LEN, "num_blocks_override": NUM_BLOCKS, "max_num_seqs": 32, "health_port": port}
     async with start_replica(**settings) as replica:
@@ -271,13 +270,14 @@ async def test_mixed_load_and_dying_apis_leave_nothing_behind(
         await assert_idle(replica, f"http://127.0.0.1:{port}")
         warm_engine, warm_api = await idle_handles(replica.engine.pid), await idle_handles(replica.api.pid)
 
-        load, memory = Load(replica.url), Memory(pss)
+        load, memory = Load(replica.url), Memory()
         watch = asyncio.create_task(memory.watch(replica.engine.pid, load))
         await load.run(kill_apis(replica, load, soak))
         watch.cancel()
 
         await assert_idle(replica, f"http://127.0.0.1:{port}")
         engine, api = await idle_handles(replica.engine.pid), await idle_handles(replica.api.pid)
+        logger.info("%s", memory.samples[:: max(1, len(memory.samples) // 20)])
         logger.info("%s; engine %s → %s, %.0f bytes per request; api %s → %s", load.outcomes, warm_engine, engine, memory.bytes_per_request, warm_api, api)
         await replica.stop()
     assert load.outcomes["cut"] > 0
