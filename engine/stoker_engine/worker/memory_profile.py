@@ -58,9 +58,9 @@ def _profile_cuda(config: EngineConfig, loaded: LoadedModel, vocab_size: int) ->
 
 
 def _largest_steps(config: EngineConfig, loaded: LoadedModel, max_tokens: int) -> tuple[DummyStep, DummyStep]:
-    """The two ends of what a step can be: all of the token budget in prefills, and as many requests as may run sampling, with logprobs."""
+    """The two ends of what a step can be: all of the token budget in prefills, and as many requests as may run sampling, with penalties and logprobs."""
     prefill = prefill_step(min(_max_step_tokens(config, loaded), max_tokens), loaded.max_model_len, config.block_size)
-    params = SamplingParams(temperature=1.0, top_p=0.95, logprobs=config.max_logprobs)
+    params = SamplingParams(temperature=1.0, top_p=0.95, presence_penalty=0.1, frequency_penalty=0.1, repetition_penalty=1.1, logprobs=config.max_logprobs)
     return prefill, sampling_step(min(config.max_num_seqs, config.max_num_batched_tokens), config.block_size, params)
 
 

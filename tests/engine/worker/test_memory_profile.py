@@ -28,3 +28,15 @@ def test_what_is_left_is_told_whatever_the_settings_ask_for(make_config, loaded,
     left = profile_kv_cache_bytes(make_config(**settings), loaded, 320)
     assert profile_kv_cache_bytes(make_config(kv_cache_memory_bytes=3 << 30, **settings), loaded, 320) == left
     assert caplog.messages[-1] == f"memory left for the KV cache: {left / (1 << 30):.2f} GiB"
+
+
+@pytest.mark.fault("E4")
+def test_a_step_of_as_many_requests_as_may_run_samples_with_penalties_and_log_probabilities(make_config, loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    run_step = memory_profile.run_step
+    monkeypatch.setattr(memory_profile, "run_step", lambda runner, step: (steps.append(step), run_step(runner, step)))
+    profile_kv_cache_bytes(make_config(max_num_batched_tokens=64, max_num_seqs=16, max_logprobs=7), loaded, 320)
+    _, sampling = steps
+    params = [request.sampling_params for request in sampling.new_requests]
+    assert [(p.logprobs, p.presence_penalty, p.frequency_penalty, p.repetition_penalty) for p in params] == [(7, 0.1, 0.1, 1.1)] * 16
+    assert set(sampling.num_scheduled_tokens.values()) == {1}

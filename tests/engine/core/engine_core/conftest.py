@@ -125,9 +125,9 @@ class CoreStepping:
 
     def step(self) -> StepUpdate:
         result = self.core.step()
-        for client_index, message in result.outputs.items():
-            assert all(self.client_of(output.request_id) == client_index for output in message.outputs), "an output went to another client"
-        return StepUpdate({client_index: message.outputs for client_index, message in result.outputs.items()}, result.executed)
+        outputs = {client_index: message.outputs for client_index, message in result.outputs.items()}
+        assert all(self.client_of(output.request_id) == client_index for client_index, of_one in outputs.items() for output in of_one)
+        return StepUpdate(outputs, result.executed)
 
 
 @dataclass
@@ -208,8 +208,8 @@ class WholeEngine:
         """Those that may come again: nobody waits for anything of theirs."""
         if self.eagerly_aborted:
             return []
-        live, results = self.engine.state.requests, self.engine.results
-        return [name for name in self.asked if name not in live and (name in self.engine.aborted or results[name].finish_reason is not None)]
+        live, aborted, results = self.engine.state.requests, self.engine.aborted, self.engine.results
+        return [name for name in self.asked if name not in live and (name in aborted or results[name].finish_reason is not None)]
 
     def add(self, prompt: list[int], fields: dict[str, Any], priority: int, request_id: str | None = None) -> None:
         """A new request, or one with the id of one that has ended."""
@@ -237,7 +237,7 @@ class WholeEngine:
         assert (output.request_id, output.finish_reason, client_index) == (name, FinishReason.ERROR, self.asked[name].client_index)
         assert before == (state.requests[name], len(state.requests), len(state.waiting), len(state.running))
 
-    def step(self, abort_meanwhile: Iterable[str] = ()) -> None:
+    def step(self, abort_meanwhile: Collection[str] = ()) -> None:
         """One turn of the core's loop: nothing where there is no work. The aborts come from another thread while the step is computed."""
         self.core.control.fire_if_idle()
         if not self.core.has_work():
@@ -254,17 +254,15 @@ class WholeEngine:
         self.eagerly_aborted = eagerly_aborted and self.engine.stepping.num_in_flight > 0
         self.check()
 
-    def abort(self, names: Iterable[str]) -> None:
-        names = list(names)
+    def abort(self, names: Collection[str]) -> None:
         self.engine.aborted |= set(names) & set(self.live_ids)
         self.core.abort_requests(names)
         self.check()
 
-    def abort_eagerly(self, names: Iterable[str]) -> None:
-        names = list(names)
+    def abort_eagerly(self, names: Collection[str]) -> None:
         if names:
             self.engine.aborted |= set(names) & set(self.live_ids)
-            self.core.abort_eagerly(names)
+            self.core.abort_eagerly(list(names))
             self.eagerly_aborted = True
 
     def reset(self, *, force: bool) -> None:
@@ -317,7 +315,10 @@ class WholeEngine:
         sleeping = self.core.control.is_sleeping()
         assert sleeping == (self.phase is EnginePhase.SLEEPING)
         assert not self.executor.missing or (sleeping and not self.engine.state.running)
-        assert self.engine.state.constrained.keys() <= self.engine.state.requests.keys()
+        state = self.engine.state
+        assert state.constrained.keys() <= state.requests.keys()
+        has_paused = state.pause_state is PauseState.PAUSED_NEW and all(future.done() for future in self.futures)
+        assert not (has_paused and (state.running or state.waiting.first_preempted())), "a pause that waits was over too soon"
 
     def settle(self) -> None:
         """Everybody may run and nobody is left: each request has had its own tokens, each pause its answer, and nothing is in use."""
@@ -343,8 +344,7 @@ class WholeEngine:
 
     def _check_result(self, asked: Asked, result: Any, *, aborted: bool) -> None:
         fields = dict(asked.fields)
-        if "grammar" in fields:
-            fields["grammar"] = StripedGrammar(fields["grammar"])
+        fields |= {"grammar": StripedGrammar(fields["grammar"])} if "grammar" in fields else {}
         expected = self.doubles.reference_output(asked.prompt, MAX_MODEL_LEN, **fields)
         if aborted or result.finish_reason is FinishReason.ABORT:
             assert aborted == (result.finish_reason is None)
