@@ -163,9 +163,9 @@ async def test_a_restarted_engine_serves_the_same_api(socket_dir: str, client: A
         engine.process.kill()
         await wait_until(lambda: not client.is_ready, 1.0)
     with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[5])):
-        await wait_until(lambda: client.is_ready)
         with pytest.raises(EngineDeadError):
             await client.get_output()
+        await wait_until(lambda: client.is_ready)
         await client.add_request(request("b"))
         assert token_ids((await outputs_until_finished(client, "b"))["b"]) == [5, 5, 5, 5]
 

@@ -14,6 +14,7 @@ from stoker_engine.addresses import SocketAddresses
 from stoker_engine.drop_log import DropLog
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError, ParameterError
 from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.clients.output_queue import OutputQueue
 from stoker_engine.frontend.clients.unanswered import UnansweredRequests
 from stoker_engine.frontend.clients.utility_calls import UtilityCalls
 from stoker_engine.frontend.engine_status import EngineStatus
@@ -68,7 +69,7 @@ class AsyncMPClient:
         self._engine: bytes | None = None
         self._farewell: tuple[asyncio.TimerHandle, str] | None = None
         """The end of an engine, and why, told to its requests when its last outputs are here."""
-        self._outputs: asyncio.Queue[EngineCoreOutputs | EngineDeadError] = asyncio.Queue()
+        self._outputs = OutputQueue()
         self._calls = UtilityCalls()
         self._unanswered = UnansweredRequests()
         self._decoder = MessageDecoder(EngineCoreOutputs)
@@ -95,7 +96,8 @@ class AsyncMPClient:
 
     @property
     def _is_linked(self) -> bool:
-        return self._route is not None and self._engine == self._handshake.identity and not any(task.done() for task in self._tasks)
+        is_open = self._route is not None and self._engine == self._handshake.identity and not self._outputs.holds_an_end
+        return is_open and not any(task.done() for task in self._tasks)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -127,10 +129,7 @@ class AsyncMPClient:
                 return  # its requests died with it
 
     async def get_output(self) -> EngineCoreOutputs:
-        item = await self._outputs.get()
-        if isinstance(item, EngineDeadError):
-            raise item
-        return item
+        return await self._outputs.get()
 
     async def call_utility(self, method: str, *args: Any) -> Any:
         if not self.takes_calls:
@@ -202,11 +201,12 @@ class AsyncMPClient:
                 self._drops.dropped("an undecodable output message", error)
                 continue
             if outputs.utility_output is not None:
-                await self._handshake.wait_for_phase(outputs.utility_output.phase)
+                if self._calls.expect(outputs.utility_output):
+                    await self._handshake.wait_for_phase(outputs.utility_output.phase)
                 self._calls.resolve(outputs.utility_output)
             else:
                 self._unanswered.answered(outputs.outputs)
-                self._outputs.put_nowait(outputs)
+                self._outputs.put(outputs)
 
     def _engine_lost(self, reason: str) -> None:
         """No more requests to it; its last outputs may still be on their way, so its requests fail a moment later."""
@@ -231,7 +231,7 @@ class AsyncMPClient:
         self._farewell = self._engine = None
         self._unanswered.clear()
         error = EngineDeadError(f"the engine is gone: {reason}")
-        self._outputs.put_nowait(error)
+        self._outputs.put_end(error)
         self._calls.fail_all(error)
 
 

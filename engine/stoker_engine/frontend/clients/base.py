@@ -25,7 +25,7 @@ class AsyncEngineCoreClient(Protocol):
         """No output follows. Never fails: an engine that is gone has no requests."""
 
     async def get_output(self) -> EngineCoreOutputs:
-        """The next outputs. Raises EngineDeadError once for each engine that went away; its successor may serve afterwards."""
+        """The next outputs. Raises EngineDeadError once for each engine that went away; only then may its successor serve."""
 
     async def call_utility(self, method: str, *args: Any) -> Any:
         """Calls a method of the engine. Raises EngineGenerateError with the engine's words if it fails, EngineDeadError if the engine goes away."""

@@ -27,6 +27,10 @@ class UtilityCalls:
         finally:
             del self._futures[call_id]
 
+    def expect(self, output: UtilityOutput) -> bool:
+        """Whether somebody waits for this answer."""
+        return output.call_id in self._futures
+
     def resolve(self, output: UtilityOutput) -> None:
         future = self._futures.get(output.call_id)
         if future is None or future.done():
