@@ -1,5 +1,6 @@
 """`stoker-engine`: flags → EngineConfig → EngineCoreProc until it ends."""
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -37,7 +38,10 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", OPENMP_SPIN_COUNT)  # read when torch is loaded
     from stoker_engine.core.run import EngineProcess
 
-    sys.exit(EngineProcess(config, make_executor).run())
+    code = EngineProcess(config, make_executor).run()
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)  # the interpreter's own end would wait for native threads, which may hang
 
 
 if __name__ == "__main__":

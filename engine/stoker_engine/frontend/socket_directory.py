@@ -38,17 +38,14 @@ class SocketDirectory:
     def check(self) -> None:
         """Raises SocketDirectoryError where a socket was deleted or replaced: no engine could connect any more."""
         for path, inode in zip(self._addresses.paths, self._inodes, strict=True):
-            try:
-                is_ours = path.lstat().st_ino == inode
-            except OSError:
-                is_ours = False
-            if not is_ours:
+            if _inode(path) != inode:
                 raise SocketDirectoryError(f"--socket-dir: {path} was deleted or replaced")
 
     def release(self) -> None:
         """Removes the sockets and lets the next api in."""
-        for path in self._addresses.paths:
-            path.unlink(missing_ok=True)
+        for path, inode in zip(self._addresses.paths, self._inodes, strict=False):
+            if _inode(path) == inode:  # a file that somebody put in its place is not ours to delete
+                path.unlink(missing_ok=True)
         os.close(self._lock)
 
     @staticmethod
@@ -76,6 +73,13 @@ def private_umask() -> Iterator[None]:
         yield
     finally:
         os.umask(previous)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return None
 
 
 def _remove_stale_socket(path: Path) -> None:
