@@ -3,12 +3,14 @@
 import logging
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from stoker_engine.batch_window import BatchWindow
 from stoker_engine.config import EngineConfig, seconds
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
@@ -84,17 +86,7 @@ class LLMEngine:
         else:
             options = RequestOptions(request_id=request_id, priority=priority, cache_salt=cache_salt, trace_headers=trace_headers)
         request = self._input_processor.process(prompt, params or SamplingParams(), options)
-        internal_id = request.request_id
-        parent = ParentRequest(request) if request.sampling_params.n > 1 else None
-        try:
-            for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
-                self._output_processor.add_request(child, prompt_text(prompt), parent, index, None)
-                with self._fatal_to_all():
-                    self._client.add_request(child)
-        except BaseException:
-            self._withdraw([internal_id])
-            raise
-        return internal_id
+        return self._send(request, prompt_text(prompt))
 
     def abort_request(self, request_ids: Sequence[str]) -> None:
         """Ends requests by external or internal ids; unknown ones are ignored. Each one's last output, with FinishReason.ABORT, comes from `step`."""
@@ -135,21 +127,22 @@ class LLMEngine:
 
         if self.has_unfinished_requests():
             raise RuntimeError(f"generate() needs the engine for itself: {self.num_unfinished_requests} requests are unfinished")
-        all_params = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
-        if len(all_params) != len(prompts):
-            raise ValueError(f"there are {len(prompts)} prompts and {len(all_params)} SamplingParams")
+        waiting = self._check_batch(prompts, params)
+        window = BatchWindow()
         finished: dict[str, RequestOutput] = {}
-        added: list[str] = []
         try:
-            for index, (prompt, own_params) in enumerate(zip(prompts, all_params, strict=True)):
-                added.append(self.add_request(str(index), prompt, msgspec.structs.replace(own_params, output_kind=RequestOutputKind.FINAL_ONLY)))
             with RequestProgress(len(prompts), enabled=progress) as bar:
-                while self.has_unfinished_requests():
+                while waiting or self.has_unfinished_requests():
+                    while waiting and window.has_room_for(waiting[0]):
+                        request = waiting.popleft()
+                        window.sent(request)
+                        self._send(request, prompt_text(prompts[len(prompts) - len(waiting) - 1]))
                     for output in self.step():
+                        window.finished(output)
                         finished[output.request_id] = output
                         bar.finished(output)
         except BaseException:
-            self._withdraw(added)
+            self._withdraw([str(index) for index in range(len(prompts)) if str(index) not in finished])
             raise
         return [finished[str(index)] for index in range(len(prompts))]
 
@@ -169,6 +162,31 @@ class LLMEngine:
         self._failure = self._failure or EngineDeadError("the engine is shut down")
         self._output_processor.fail_all_requests(self._failure)
         self._output_processor.begin_message()
+
+    def _check_batch(self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams]) -> deque[EngineCoreRequest]:
+        """All requests of a batch, each named by its place in it."""
+        all_params = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+        if len(all_params) != len(prompts):
+            raise ValueError(f"there are {len(prompts)} prompts and {len(all_params)} SamplingParams")
+        requests: deque[EngineCoreRequest] = deque()
+        for index, (prompt, own_params) in enumerate(zip(prompts, all_params, strict=True)):
+            final_only = msgspec.structs.replace(own_params, output_kind=RequestOutputKind.FINAL_ONLY)
+            requests.append(self._input_processor.process(prompt, final_only, RequestOptions(request_id=str(index))))
+        return requests
+
+    def _send(self, request: EngineCoreRequest, text: str | None) -> str:
+        """Registers a request and sends it, or neither. Returns its internal id."""
+        internal_id = request.request_id
+        parent = ParentRequest(request) if request.sampling_params.n > 1 else None
+        try:
+            for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
+                self._output_processor.add_request(child, text, parent, index, None)
+                with self._fatal_to_all():
+                    self._client.add_request(child)
+        except BaseException:
+            self._withdraw([internal_id])
+            raise
+        return internal_id
 
     def _withdraw(self, request_ids: Sequence[str]) -> None:
         """Ends requests whose outputs nobody wants any more."""

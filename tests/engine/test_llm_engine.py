@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stoker_engine import batch_window
 from stoker_engine.errors import EngineDeadError, EngineError, EngineGenerateError, ParameterError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.llm_engine import LLMEngine
@@ -210,6 +211,25 @@ def test_nothing_goes_on_of_a_batch_that_is_refused(engine: LLMEngine) -> None:
     assert not engine.has_unfinished_requests()
     assert len(engine.generate(["Hello"], ONE_TOKEN)) == 1
     assert stats_of(engine)["num_running"] == 0
+
+
+def test_a_large_batch_is_sent_as_others_finish(engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_window, "MAX_REQUESTS", 4)
+    monkeypatch.setattr(batch_window, "MAX_PROMPT_TOKENS", 30)
+    params = [SamplingParams(n=1 + index % 3, max_tokens=1 + index % 5, ignore_eos=True) for index in range(40)]
+    prompts = [[1] * (1 + 7 * (index % 6)) for index in range(40)]
+    most, step = 0, engine.step
+
+    def watched_step() -> list[RequestOutput]:
+        nonlocal most
+        most = max(most, engine.num_unfinished_requests)
+        return step()
+
+    monkeypatch.setattr(engine, "step", watched_step)
+    outputs = engine.generate(prompts, params, progress=False)
+    assert [output.prompt_token_ids for output in outputs] == prompts
+    assert [output.num_output_tokens for output in outputs] == [(1 + index % 3) * (1 + index % 5) for index in range(40)]
+    assert 3 <= most <= 4
 
 
 def test_a_batch_wants_the_engine_for_itself(engine: LLMEngine) -> None:

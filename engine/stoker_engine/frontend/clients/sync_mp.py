@@ -6,6 +6,7 @@ import logging
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig
-from stoker_engine.frontend.engine_status import EngineStatus
+from stoker_engine.frontend.engine_status import EngineState, EngineStatus
 from stoker_engine.protocol import EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ ResultT = TypeVar("ResultT")
 Outputs = queue.SimpleQueue[EngineCoreOutputs | EngineDeadError]
 
 RECEIVER = "receiver"
+POLL_SECONDS = 0.01
 
 
 class SyncMPClient:
@@ -52,6 +54,7 @@ class SyncMPClient:
         return ready
 
     def add_request(self, request: EngineCoreRequest) -> None:
+        self._wait_out_silence()
         self._call(self._loop.client.add_request(request))
 
     def abort_requests(self, request_ids: list[str]) -> None:
@@ -65,6 +68,7 @@ class SyncMPClient:
         return item
 
     def call_utility(self, method: str, *args: Any) -> Any:
+        self._wait_out_silence()
         return self._call(self._loop.client.call_utility(method, *args))
 
     def shutdown(self) -> None:
@@ -73,6 +77,11 @@ class SyncMPClient:
     @property
     def _explanation(self) -> str:
         return self.status.explanation if self._finalizer.alive else "the client is shut down"
+
+    def _wait_out_silence(self) -> None:
+        """Who blocks has the time: an engine that is silent for a moment is heard of again, or given up after `hang_seconds`."""
+        while self._finalizer.alive and self.status.state is EngineState.UNRESPONSIVE:
+            time.sleep(POLL_SECONDS)
 
     def _call(self, call: Coroutine[Any, Any, ResultT]) -> ResultT:
         if not self._finalizer.alive:
