@@ -14,6 +14,8 @@ from stoker_engine.tokenizer import Tokenizer
 
 MAX_INLINE_WORK = 4096
 """A request that takes more, by `processing_work`, is processed on a thread: about a millisecond, in which the event loop serves others."""
+INTERNAL_ID_BYTES = 8
+"""Random, so that no two apis, nor one in a year of requests of the same external id, use an internal id twice."""
 _MAX_PRIORITY = 2**31 - 1
 _WORK_PER_STRING = 12
 """What a call of the tokenizer costs besides its characters, in characters."""
@@ -74,7 +76,7 @@ class InputProcessor:
         eos_token_ids = [] if params.ignore_eos else list(self._tokenizer.eos_token_ids)
         check_something_is_allowed(params, eos_token_ids)
         return EngineCoreRequest(
-            request_id=f"{options.request_id}-{os.urandom(4).hex()}",
+            request_id=f"{options.request_id}-{os.urandom(INTERNAL_ID_BYTES).hex()}",
             prompt_token_ids=prompt_token_ids,
             sampling_params=msgspec.structs.replace(
                 params,

@@ -34,7 +34,7 @@ def test_a_text_becomes_a_request_that_the_engine_can_decode(processor: InputPro
 def test_internal_ids_extend_the_external_id_and_are_unique(processor: InputProcessor) -> None:
     requests = [process(processor) for _ in range(100)]
     assert all(request.external_request_id == "chat-1" for request in requests)
-    assert all(len(request.request_id) == len("chat-1-") + 8 and request.request_id.startswith("chat-1-") for request in requests)
+    assert all(len(request.request_id) == len("chat-1-") + 16 and request.request_id.startswith("chat-1-") for request in requests)
     assert len({request.request_id for request in requests}) == 100
 
 
