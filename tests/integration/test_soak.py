@@ -211,7 +211,9 @@ class Memory:
 
     @property
     def bytes_per_request(self) -> float:
-        return float(np.polyfit(*zip(*self.samples, strict=True), 1)[0])
+        """Without the first quarter, in which steps of every size come for the first time."""
+        samples = self.samples[len(self.samples) // 4 :]
+        return float(np.polyfit(*zip(*samples, strict=True), 1)[0])
 
 
 @dataclass(frozen=True)
