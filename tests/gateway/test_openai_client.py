@@ -6,6 +6,8 @@ from typing import Any
 import openai
 import pytest
 
+from stoker_engine.testing import Script
+
 
 @pytest.fixture
 def client(api: Any) -> Iterator[openai.OpenAI]:
@@ -66,3 +68,16 @@ def test_it_raises_bad_request_for_a_prompt_that_is_too_long(client: openai.Open
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="m", messages=[{"role": "user", "content": "word " * 2000}])
     assert caught.value.code == "context_length_exceeded"
+
+
+@pytest.mark.fault("G11", "G12")
+def test_it_raises_the_error_of_a_stream_whose_engine_died(start_api: Any) -> None:
+    api = start_api(Script(step_seconds=0.02))
+    with openai.OpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client:
+        messages: Any = [{"role": "user", "content": "x"}]
+        stream = client.chat.completions.create(model="m", messages=messages, max_tokens=5000, extra_body={"ignore_eos": True}, stream=True)
+        next(stream)
+        api.engine.process.kill()
+        with pytest.raises(openai.APIError, match="the engine is gone") as caught:
+            list(stream)
+    assert caught.value.code == "engine_dead"
