@@ -208,13 +208,13 @@ class UtilityRequest(msgspec.Struct, array_like=True, gc=False):
 class UtilityOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """The answer to a UtilityRequest: exactly one of `failure_message` and `result` counts.
 
-    `phase` is the engine's after the call, which it has reported over the handshake link, too: the caller sees both together.
+    `phase_number` is that of the engine's phase after the call, which it has reported over the handshake link: the caller sees both together.
     """
 
     call_id: int
     failure_message: str | None = None
     result: Any = None
-    phase: EnginePhase | None = None
+    phase_number: int = 0
 
 
 class EngineCoreOutputs(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
@@ -235,12 +235,16 @@ class Hello(msgspec.Struct, tag="hello", array_like=True):
 
 
 class PhaseReport(msgspec.Struct, tag="phase", array_like=True):
-    """`progress` is 0 to 1 within the phase; `seconds` since the phase began; `message` is the engine's own words on a failure."""
+    """`progress` is 0 to 1 within the phase; `seconds` since the phase began; `message` is the engine's own words on a failure.
+
+    `number` counts the engine's phases.
+    """
 
     phase: EnginePhase
     progress: float = 0.0
     seconds: float = 0.0
     message: str = ""
+    number: int = 0
 
 
 class EngineCoreReadyResponse(msgspec.Struct, tag="ready", array_like=True):

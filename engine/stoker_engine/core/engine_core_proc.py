@@ -133,7 +133,7 @@ class EngineCoreProc(EngineCore):
         return self.scheduler.num_unfinished_requests > 0
 
     def _reply_to_utility(self, output: UtilityOutput) -> None:
-        output.phase = self._link.handshake.phase
+        output.phase_number = self._link.handshake.phase_report.number
         self._send({0: EngineCoreOutputs(utility_output=output, timestamp=time.monotonic())})
 
     def _drop_client(self) -> None:

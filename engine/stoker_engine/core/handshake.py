@@ -95,22 +95,22 @@ class HandshakeLink:
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         if phase is not self._phase.phase:
-            self._phase_since = time.monotonic()
+            self._begin(PhaseReport(phase, progress))
             logger.info("phase: %s", phase.value)
-        self._phase = PhaseReport(phase, progress)
+        else:
+            self._phase = msgspec.structs.replace(self._phase, progress=progress)
         self._send(self.phase_report)
 
     def report_failure(self, message: str) -> None:
         """The engine's own words on why it ends."""
-        self._phase_since = time.monotonic()
-        self._phase = PhaseReport(EnginePhase.FAILED, message=message)
+        self._begin(PhaseReport(EnginePhase.FAILED, message=message))
         self._send(self.phase_report)
 
     def report_ready(self, ready: EngineCoreReadyResponse) -> None:
         self._ready = ready
-        self._phase = PhaseReport(EnginePhase.READY, 1.0)
-        self._phase_since = time.monotonic()
+        self._begin(PhaseReport(EnginePhase.READY, 1.0))
         self._send(ready)
+        self._send(self.phase_report)
 
     def close(self) -> None:
         """Sends what is left and ends the thread."""
@@ -118,6 +118,10 @@ class HandshakeLink:
         self._closing = True
         self._waker.wake()
         self._thread.join(timeout=3 * LINGER_MS / 1000)
+
+    def _begin(self, report: PhaseReport) -> None:
+        self._phase_since = time.monotonic()
+        self._phase = msgspec.structs.replace(report, number=self._phase.number + 1)
 
     def _send(self, message: EngineHandshakeMessage) -> None:
         self._outbox.append(message)

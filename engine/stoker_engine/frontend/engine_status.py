@@ -47,6 +47,7 @@ class EngineStatus:
     progress: float = 0.0
     seconds: float = 0.0
     message: str = ""
+    phase_number: int = 0
     is_connected: bool = False
     is_given_up: bool = False
     silence: float = 0.0

@@ -34,7 +34,7 @@ from stoker_engine.protocol import (
 
 logger = logging.getLogger(__name__)
 
-REPORT_SECONDS = 1.0
+REPORT_SECONDS = 10.0
 """How long a report over one socket may be behind an answer over another."""
 REPORT_POLL_SECONDS = 0.002
 
@@ -104,10 +104,10 @@ class HandshakeServer:
         """They run until `close`; one that ends earlier has failed."""
         return self._tasks
 
-    async def wait_for_phase(self, phase: EnginePhase | None) -> None:
-        """Returns when the report of `phase`, which is on its way, has come: whoever has put an engine to sleep or woken it finds it so."""
+    async def wait_for_phase(self, number: int) -> None:
+        """Returns when the report of this phase, or a later one, has come: whoever has put an engine to sleep or woken it finds it so."""
         deadline = time.monotonic() + REPORT_SECONDS
-        while phase is not None and phase is not self._status.phase and self._identity is not None and time.monotonic() < deadline:
+        while self._status.phase_number < number and self._identity is not None and time.monotonic() < deadline:
             await asyncio.sleep(REPORT_POLL_SECONDS)
 
     async def close(self) -> None:
@@ -198,7 +198,9 @@ class HandshakeServer:
     def _on_report(self, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
         match message:
             case PhaseReport():
-                self._status = dataclasses.replace(self._status, phase=message.phase, progress=message.progress, message=message.message)
+                self._status = dataclasses.replace(
+                    self._status, phase=message.phase, progress=message.progress, message=message.message, phase_number=message.number
+                )
                 self._phase_since = time.monotonic() - message.seconds
             case EngineCoreReadyResponse():
                 # An engine that sleeps says so before it says what it could do.

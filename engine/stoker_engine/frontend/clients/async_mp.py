@@ -202,7 +202,7 @@ class AsyncMPClient:
                 continue
             if outputs.utility_output is not None:
                 if self._calls.expect(outputs.utility_output):
-                    await self._handshake.wait_for_phase(outputs.utility_output.phase)
+                    await self._handshake.wait_for_phase(outputs.utility_output.phase_number)
                 self._calls.resolve(outputs.utility_output)
             else:
                 self._unanswered.answered(outputs.outputs)
