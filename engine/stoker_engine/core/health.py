@@ -10,6 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
 import msgspec
@@ -128,6 +129,11 @@ class _Server(ThreadingHTTPServer):
         self._opened: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__(*args)
+
+    def server_bind(self) -> None:
+        """Without HTTPServer's look for its own name, which may wait for a name server."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

@@ -1,7 +1,6 @@
 import asyncio
 import json
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from stoker_engine.exit_codes import ExitCode
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig
-from stoker_engine.frontend.engine_status import EngineState
 from stoker_engine.protocol import (
     PROTOCOL_VERSION,
     EngineCoreOutput,
@@ -362,68 +360,3 @@ async def test_stray_peers_on_every_socket_change_nothing(socket_dir: str, clien
         await client.add_request(request("a"))
         assert token_ids((await outputs_until_finished(client, "a"))["a"]) == [6] * 4
         assert client.is_ready
-
-
-@pytest.mark.fault("B2")
-@pytest.mark.case("C067")
-async def test_a_stopped_engine_is_unresponsive_until_it_goes_on(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
-    with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
-        await begin_a_request(client, wait_until, 50)
-        engine.process.send_signal(signal.SIGSTOP)
-        await wait_until(lambda: client.status.state is EngineState.UNRESPONSIVE, 5.0)
-        assert not client.is_ready
-        engine.process.send_signal(signal.SIGCONT)
-        await wait_until(lambda: client.is_ready, 2.0)
-        outputs = await outputs_until_finished(client, "a")
-        assert outputs["a"][-1].finish_reason is FinishReason.LENGTH
-
-
-@pytest.mark.fault("B7")
-async def test_the_requests_of_a_silent_engine_are_given_up_and_it_serves_again_once_it_speaks(socket_dir: str, wait_until: WaitUntil) -> None:
-    client = AsyncMPClient(ClientConfig(socket_dir, hang_seconds=1.5))
-    with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[6], step_seconds=0.01)) as engine:
-        await begin_a_request(client, wait_until, 8000)
-        engine.process.send_signal(signal.SIGSTOP)
-        with pytest.raises(EngineDeadError, match="not been heard of"):
-            while True:
-                await client.get_output()
-        engine.process.send_signal(signal.SIGCONT)
-        await wait_until(lambda: client.is_ready, 5.0)
-        stats = await client.call_utility("get_scheduler_stats")
-        assert (stats["num_running"], stats["num_waiting"]) == (0, 0)
-        await client.add_request(request("b"))
-        mine: list[EngineCoreOutput] = []  # what the engine had computed of "a" may still come: nobody asks for it
-        while not mine or mine[-1].finish_reason is None:
-            mine += [output for output in (await client.get_output()).outputs if output.request_id == "b"]
-        assert token_ids(mine) == [6] * 4
-        await client.shutdown()
-
-
-@pytest.mark.fault("B2", "B8")
-async def test_heartbeats_go_on_during_a_long_step(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
-    with FakeEngineCore(fake_engine_config(socket_dir), Script(hang_at_step=1)):
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a"))
-        await wait_until(lambda: client.status.heartbeat is not None and client.status.heartbeat.step_age > 1.0, 10.0)
-        assert client.status.silence < 2.0
-
-
-@pytest.mark.fault("B2", "B7")
-async def test_a_step_that_hangs_ends_the_engine_with_code_70(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
-    with FakeEngineCore(config(socket_dir, engine_hang_timeout="500ms"), Script(hang_at_step=2)) as engine:
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a"))
-        with pytest.raises(EngineDeadError):
-            while True:
-                await client.get_output()
-        assert await exit_code(engine) == ExitCode.ENGINE_DEAD
-    assert termination(socket_dir)["reason"] == "EngineHung"
-
-
-@pytest.mark.case("C068")
-async def test_an_engine_that_works_slowly_is_left_alone(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
-    with FakeEngineCore(config(socket_dir, engine_hang_timeout="2s"), Script(default_reply=[6], step_seconds=0.3)):
-        await wait_until(lambda: client.is_ready)
-        await client.add_request(request("a", max_tokens=10))
-        outputs = await outputs_until_finished(client, "a")
-        assert outputs["a"][-1].finish_reason is FinishReason.LENGTH
