@@ -106,6 +106,13 @@ def test_a_package_has_no_unfinished_code(package: Path) -> None:
     assert [(name, line) for name, line in lines if UNFINISHED.search(line)] == []
 
 
+@pytest.mark.fault("G15")
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_nothing_in_a_package_changes_a_global_name(package: Path) -> None:
+    modules = [path for path in SOURCES if path.is_relative_to(package)]
+    assert [path for path in modules if any(isinstance(node, ast.Global) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))] == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_keeps_the_house_limits(path: Path) -> None:
     assert list(broken_limits(path)) == []

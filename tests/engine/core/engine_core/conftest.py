@@ -247,10 +247,13 @@ class WholeEngine:
         before = {request.request_id: self.engine.table(request.request_id) for request in state.running}
         paused = state.pause_state
         scheduler_output = self.engine.step()
-        self._check_pause(paused, scheduler_output)
+        assert paused is not PauseState.PAUSED_ALL or not scheduler_output.total_num_scheduled_tokens
+        if paused is PauseState.PAUSED_NEW:
+            admitted = [state.requests[new.request_id] for new in scheduler_output.new_requests if new.request_id in state.requests]
+            assert all(request.num_preemptions for request in admitted)
         if paused is PauseState.UNPAUSED and not eagerly_aborted:
             self.doubles.checks.step(self.engine, before, scheduler_output)
-        self._check_order(scheduler_output)
+        check_order(self, scheduler_output)
         self.eagerly_aborted = eagerly_aborted and self.engine.stepping.num_in_flight > 0
         self.check()
 
@@ -332,7 +335,7 @@ class WholeEngine:
         assert not self.core.has_work()
         assert all(future.done() for future in self.futures)
         for name in self.num_lives:
-            assert self.engine.reported.pop(name) <= 1 + self.num_lives[name], "an end was reported twice"
+            assert 1 <= self.engine.reported.pop(name) <= 1 + self.num_lives[name], "an end was reported twice, or never"
             if name in self.asked:
                 self._archive(name)
         self.doubles.checks.idle(self.engine)
@@ -340,20 +343,7 @@ class WholeEngine:
         for name in tuple(self.asked):
             self._archive(name)
         for asked, result, aborted in self.past:
-            self._check_result(asked, result, aborted=aborted)
-
-    def _check_result(self, asked: Asked, result: Any, *, aborted: bool) -> None:
-        fields = dict(asked.fields)
-        fields |= {"grammar": StripedGrammar(fields["grammar"])} if "grammar" in fields else {}
-        expected = self.doubles.reference_output(asked.prompt, MAX_MODEL_LEN, **fields)
-        if aborted or result.finish_reason is FinishReason.ABORT:
-            assert aborted == (result.finish_reason is None)
-            assert result.token_ids == expected.token_ids[: len(result.token_ids)]
-            return
-        assert (result.token_ids, result.finish_reason) == (expected.token_ids, expected.finish_reason)
-        logprobs, expected_logprobs = ([output.new_logprobs for output in of_one.outputs] for of_one in (result, expected))
-        assert logprobs == expected_logprobs
-        assert [output.finish_reason is not None for output in result.outputs] == [False] * (len(result.outputs) - 1) + [True]
+            check_result(self.doubles.reference_output, asked, result, aborted=aborted)
 
     def _archive(self, name: str) -> None:
         """What comes of this id from now on belongs to another request."""
@@ -367,25 +357,33 @@ class WholeEngine:
         wire: EngineCoreRequest = request.wire
         return wire
 
-    def _check_pause(self, paused: PauseState, scheduler_output: SchedulerOutput) -> None:
-        if paused is PauseState.PAUSED_ALL:
-            assert scheduler_output.total_num_scheduled_tokens == 0
-        elif paused is PauseState.PAUSED_NEW:
-            requests = self.engine.state.requests
-            assert all(requests[new.request_id].num_preemptions for new in scheduler_output.new_requests if new.request_id in requests)
 
-    def _check_order(self, scheduler_output: SchedulerOutput) -> None:
-        state = self.engine.state
-        new_ids = [new.request_id for new in scheduler_output.new_requests]
-        if state.limits.priority_scheduling:
-            admitted = [state.requests[name].wire.priority for name in new_ids if name in state.requests]
-            waiting = [request.wire.priority for request in state.waiting]
-            unpaused = state.pause_state is PauseState.UNPAUSED
-            assert not (admitted and waiting and unpaused) or max(admitted) <= min(waiting), "a less urgent request overtook"
-            return
-        numbers = [self.asked[name].number for name in new_ids]
-        self.first_admitted += [number for number in numbers if number not in self.first_admitted]
-        assert self.first_admitted == sorted(self.first_admitted), "a later request overtook"
+def check_order(whole: WholeEngine, scheduler_output: SchedulerOutput) -> None:
+    state = whole.engine.state
+    new_ids = [new.request_id for new in scheduler_output.new_requests]
+    if state.limits.priority_scheduling:
+        admitted = [state.requests[name].wire.priority for name in new_ids if name in state.requests]
+        waiting = [request.wire.priority for request in state.waiting]
+        unpaused = state.pause_state is PauseState.UNPAUSED
+        assert not (admitted and waiting and unpaused) or max(admitted) <= min(waiting), "a less urgent request overtook"
+        return
+    numbers = [whole.asked[name].number for name in new_ids]
+    whole.first_admitted += [number for number in numbers if number not in whole.first_admitted]
+    assert whole.first_admitted == sorted(whole.first_admitted), "a later request overtook"
+
+
+def check_result(reference_output: Callable[..., Any], asked: Asked, result: Any, *, aborted: bool) -> None:
+    fields = dict(asked.fields)
+    fields |= {"grammar": StripedGrammar(fields["grammar"])} if "grammar" in fields else {}
+    expected = reference_output(asked.prompt, MAX_MODEL_LEN, **fields)
+    if aborted or result.finish_reason is FinishReason.ABORT:
+        assert aborted == (result.finish_reason is None)
+        assert result.token_ids == expected.token_ids[: len(result.token_ids)]
+        return
+    assert (result.token_ids, result.finish_reason) == (expected.token_ids, expected.finish_reason)
+    logprobs, expected_logprobs = ([output.new_logprobs for output in of_one.outputs] for of_one in (result, expected))
+    assert logprobs == expected_logprobs
+    assert [output.finish_reason is not None for output in result.outputs] == [False] * (len(result.outputs) - 1) + [True]
 
 
 @pytest.fixture(scope="session")
