@@ -64,6 +64,8 @@ class SyncMPClient:
     def get_output(self) -> EngineCoreOutputs:
         item = self._loop.outputs.get()
         if isinstance(item, EngineDeadError):
+            if not self._finalizer.alive:
+                self._loop.outputs.put(item)  # for whoever else waits, and for later calls
             raise item
         return item
 
@@ -108,7 +110,11 @@ class _LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Runs `coroutine` in the loop and waits for it; interrupted, it is cancelled."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop was closed by another thread just now
+            coroutine.close()
+            raise EngineDeadError("the client is shut down") from None
         try:
             return future.result()
         except BaseException:

@@ -58,12 +58,15 @@ def test_a_client_that_is_shut_down_wakes_who_waits_and_refuses_calls(socket_dir
         except EngineDeadError as error:
             errors.append(error)
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
+    waiting = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
     client.shutdown()
     client.shutdown()
-    waiting.join(5.0)
-    assert [str(error) for error in errors] == ["the client is shut down"]
+    for thread in waiting:
+        thread.join(5.0)
+    wait()
+    assert [str(error) for error in errors] == ["the client is shut down"] * 4
     client.abort_requests(["a"])
     for call in (lambda: client.add_request(request()), lambda: client.call_utility("is_paused"), lambda: client.ready_response):
         with pytest.raises(EngineNotReadyError, match="the client is shut down"):
