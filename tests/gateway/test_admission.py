@@ -25,6 +25,7 @@ def one_running_and_others_waiting(api: Any, wait_for: Wait, num_waiting: int, p
 
 
 @pytest.mark.fault("F1")
+@pytest.mark.fault("F1")
 def test_a_request_beyond_the_queue_is_told_to_come_again_before_anything_is_sent(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.3), engine={"max_num_seqs": 1}, max_queued_requests=3)
     with one_running_and_others_waiting(api, wait_for, 2, [1, 2, 3]):
@@ -47,6 +48,7 @@ def test_prompt_tokens_beyond_the_queue_are_refused(start_api: Any, wait_for: Wa
         assert api.complete([5], max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
+@pytest.mark.fault("C10")
 def test_a_batch_that_could_never_wait_is_a_bad_request(start_api: Any) -> None:
     api = start_api(Script(), max_queued_requests=3)
     refused = api.post("/v1/completions", {"prompt": [[1], [2], [3], [4]]})
@@ -63,6 +65,7 @@ def test_refused_requests_are_counted_by_their_reason(start_api: Any) -> None:
     assert reasons == {"invalid": 1, "not_ready": 1, "queue_full": 0}
 
 
+@pytest.mark.property("P68")
 @pytest.mark.property("P62", "P68")
 def test_every_request_is_in_flight_or_counted_under_the_reason_of_its_end(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.02, failing_token_id=77))

@@ -210,6 +210,7 @@ async def engines(socket_dir: str) -> AsyncIterator[list[ScriptedHandshake]]:
             engine.dealer.close()
 
 
+@pytest.mark.fault("A4")
 async def test_the_newest_hello_wins_and_the_older_engine_is_heard_no_more(
     client: AsyncMPClient, engines: list[ScriptedHandshake], wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,6 +233,7 @@ async def test_an_engine_of_another_protocol_is_told_apart(client: AsyncMPClient
     assert client.status.message == f"protocol {PROTOCOL_VERSION + 1}, the api speaks {PROTOCOL_VERSION}"
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.case("C067")
 async def test_an_engine_that_computes_nothing_of_its_work_is_given_up_and_taken_back_when_it_goes_on(
     socket_dir: str, engines: list[ScriptedHandshake], wait_until: WaitUntil

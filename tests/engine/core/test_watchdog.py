@@ -47,6 +47,7 @@ def test_a_loop_that_does_not_turn_is_told(pulse: EnginePulse, hangs: Hangs) -> 
     assert hangs.reasons[0].startswith("the loop has not turned for")
 
 
+@pytest.mark.fault("B7")
 def test_a_loop_that_turns_without_computing_its_work_is_told(pulse: EnginePulse, hangs: Hangs) -> None:
     deadline = time.monotonic() + 10
     while not hangs.came.wait(0.01):
@@ -68,6 +69,7 @@ def test_a_loop_that_computes_or_waits_for_input_is_left_alone(pulse: EnginePuls
     assert not hangs.came.wait(3 * LIMIT)
 
 
+@pytest.mark.fault("A3")
 def test_the_start_up_deadline_counts_from_the_start_of_the_process() -> None:
     expired = threading.Event()
     StartupDeadline(process_age(), expired.set)

@@ -21,6 +21,7 @@ def test_requests_beyond_the_limit_are_refused_until_one_has_its_first_token(que
 
 
 @pytest.mark.fault("F1")
+@pytest.mark.fault("F1")
 def test_each_choice_counts(queued: QueuedRequests) -> None:
     admission = Admission(QueueLimits(max_requests=4), queued)
     queued.add("a", 5)

@@ -52,6 +52,8 @@ async def assert_told(instance: Any, words: str) -> None:
     assert instance.api.poll() is None
 
 
+@pytest.mark.fault("A2", "A5")
+@pytest.mark.property("P56")
 async def test_a_start_that_fails_is_told_by_the_api_in_the_engines_own_words(instance: Any, tmp_path: Path, results: Any, limit: Any) -> None:
     weightless = tmp_path / "weightless"
     weightless.mkdir()
@@ -78,6 +80,7 @@ async def test_a_start_that_fails_is_told_by_the_api_in_the_engines_own_words(in
     results.add("a failed start is told by the api", [missing_weights, out_of_memory, fault], limit(10, 10))
 
 
+@pytest.mark.fault("C3")
 @pytest.mark.case("C052")
 async def test_a_pool_smaller_than_one_request_is_refused_with_both_numbers(instance: Any) -> None:
     instance.start_engine(num_blocks_override=20, kv_cache_memory_bytes=None)

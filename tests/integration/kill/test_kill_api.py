@@ -6,6 +6,8 @@ import httpx
 import pytest
 
 
+@pytest.mark.fault("B1")
+@pytest.mark.property("P54")
 @pytest.mark.case("C070")
 async def test_a_killed_api_leaves_an_idle_engine_that_the_next_api_takes_at_once(runs: Any, kill: Any, results: Any, limit: Any) -> None:
     idle, ready = [], []

@@ -70,6 +70,8 @@ async def is_draining(instance: Any) -> bool:
     return (await instance.readyz())[1] in ("draining", "dead")
 
 
+@pytest.mark.fault("F5", "F6")
+@pytest.mark.property("P53", "P70")
 async def test_streams_that_fit_the_drain_of_both_finish_as_if_undisturbed(runs: Any, kill: Any, undisturbed: Any) -> None:
     for _ in runs:
         async with runs.ready() as instance:
@@ -83,6 +85,8 @@ async def test_streams_that_fit_the_drain_of_both_finish_as_if_undisturbed(runs:
             assert [counts(instance.termination(name)) for name in ("api", "engine")] == [("Drained", 8, 8, 0)] * 2
 
 
+@pytest.mark.fault("F8")
+@pytest.mark.property("P53")
 @pytest.mark.parametrize("half", ["api", "engine"])
 async def test_a_second_sigterm_aborts_every_stream(runs: Any, kill: Any, results: Any, limit: Any, half: str) -> None:
     ended = []
@@ -105,6 +109,7 @@ async def is_unready(instance: Any) -> bool:
     return not await instance.is_ready()
 
 
+@pytest.mark.fault("F8")
 async def test_a_third_signal_ends_an_engine_in_the_middle_of_a_step(scripted: Callable[[Script], Any], kill: Any) -> None:
     async with scripted(Script(hang_at_step=2)).ready() as instance:
         post = asyncio.create_task(instance.post(ignore_eos=True))
@@ -189,6 +194,7 @@ sys.exit(EngineProcess(from_args(EngineConfig, sys.argv[1:], program="engine"), 
 """
 
 
+@pytest.mark.fault("A6")
 @pytest.mark.case("C072")
 async def test_sigterm_ends_a_load_that_sits_in_native_code(scripted: Callable[[Script], Any], kill: Any) -> None:
     async with scripted(Script()).empty() as instance:
@@ -200,6 +206,7 @@ async def test_sigterm_ends_a_load_that_sits_in_native_code(scripted: Callable[[
         assert (message["reason"], message["lastError"]) == ("Aborted", "SIGTERM while loading")
 
 
+@pytest.mark.fault("A1", "A3")
 @pytest.mark.case("C072")
 async def test_a_start_that_takes_too_long_ends_also_in_native_code_and_says_where_it_was(scripted: Callable[[Script], Any]) -> None:
     async with scripted(Script()).empty() as instance:
@@ -223,6 +230,7 @@ async def test_sigterm_ends_an_engine_whose_api_never_answers_its_hello(scripted
         SocketAddresses(instance.directory).handshake_path.unlink()
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.case("C068")
 @pytest.mark.parametrize("step_seconds", [2.5, pytest.param(20.0, marks=pytest.mark.stress)])
 async def test_a_long_step_is_busy_and_never_hung(scripted: Callable[[Script], Any], step_seconds: float) -> None:

@@ -11,6 +11,7 @@ def assert_ended_with_an_error(streams: Any) -> None:
         assert (stream.num_done, stream.finish_reason) == (1, None)
 
 
+@pytest.mark.property("P54", "P55")
 @pytest.mark.case("C065")
 async def test_a_killed_engine_ends_every_stream_and_its_successor_serves_behind_the_same_api(runs: Any, kill: Any, results: Any, limit: Any) -> None:
     ended, unready, ready = [], [], []
@@ -41,6 +42,7 @@ async def is_unready(instance: Any) -> bool:
     return not await instance.is_ready()
 
 
+@pytest.mark.fault("B2", "B7")
 @pytest.mark.case("C067")
 async def test_a_stopped_engine_is_unresponsive_then_hung_and_serves_again_when_it_goes_on(real_runs: Any, kill: Any, results: Any, limit: Any) -> None:
     hang = 6.0
