@@ -115,6 +115,26 @@ def test_a_second_api_on_a_socket_directory_is_told_who_holds_it(start_api: Any,
     assert api.status("/livez") == 200
 
 
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_is_no_socket_at_a_sockets_path_is_named_and_left_alone(spawn_api: Any, socket_dir: str, kind: str) -> None:
+    path = Path(socket_dir, "input.sock")
+    path.mkdir() if kind == "directory" else path.write_text("somebody's")
+    process = spawn_api(socket_dir, stderr=subprocess.PIPE, text=True)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and f"{path} is not a socket" in stderr and "Traceback" not in stderr
+    assert path.is_dir() if kind == "directory" else path.read_text() == "somebody's"
+
+
+def test_an_api_whose_sockets_are_deleted_ends_and_deletes_nothing_in_their_place(start_api: Any) -> None:
+    api = start_api(None)
+    path = Path(api.socket_dir, "handshake.sock")
+    path.unlink()
+    path.write_text("somebody's")
+    assert api.process.wait(timeout=30) == 1
+    assert path.read_text() == "somebody's"
+    assert "was deleted or replaced" in api.termination["lastError"]
+
+
 def test_a_model_that_does_not_exist_is_a_bad_configuration(spawn_api: Any, socket_dir: str) -> None:
     process = spawn_api(socket_dir, model=ModelConfig(uri="file:///no/such.gguf"), stderr=subprocess.PIPE, text=True)
     _, stderr = process.communicate(timeout=60)
