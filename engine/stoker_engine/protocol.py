@@ -4,7 +4,8 @@ Handshake link (api ROUTER, engine DEALER): one frame, a tagged struct. Engine �
 Api → engine: EngineHandshakeMetadata, ClientHeartbeat.
 
 Input link (api ROUTER, engine DEALER): `[client incarnation][request type][body][array…]`; the engine opens it with
-`[client incarnation][engine identity]`, so that the api knows where the engine is.
+`[client incarnation][engine identity][number of the link]`, so that the api knows where the engine is. The number is 8 bytes, big-endian, and grows:
+what was sent over a link that is closed already may arrive after what was sent over the next one.
 
 Output link (engine PUSH, api PULL): `[client incarnation][engine identity][body][array…]`, where body is an EngineCoreOutputs or ENGINE_CORE_DEAD.
 

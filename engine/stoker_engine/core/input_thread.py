@@ -78,7 +78,7 @@ class InputThread:
         with zmq.Context() as context:
             while not self._closing:
                 wanted = self._wanted
-                dealer = self._open(context, wanted[1]) if wanted[1] is not None else None
+                dealer = self._open(context, wanted[0], wanted[1]) if wanted[1] is not None else None
                 self._serve(dealer, wanted)
                 if dealer is not None:
                     dealer.close(0)
@@ -104,13 +104,13 @@ class InputThread:
                 return
             self._on_frames(frames, client)
 
-    def _open(self, context: zmq.Context[Any], client: bytes) -> zmq.Socket[bytes]:
+    def _open(self, context: zmq.Context[Any], number: int, client: bytes) -> zmq.Socket[bytes]:
         dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         # No identity of its own: a ROUTER ignores a second connection with a name it knows, and the old one may not be gone yet.
         dealer.setsockopt(zmq.RCVHWM, 0)
         dealer.setsockopt(zmq.RECONNECT_IVL, 20)
         dealer.connect(self._address)
-        dealer.send_multipart([client, self._identity])  # tells the api at which address this engine is
+        dealer.send_multipart([client, self._identity, number.to_bytes(8)])  # tells the api at which address this engine is
         return dealer
 
     def _on_frames(self, frames: list[bytes], client: bytes | None) -> None:

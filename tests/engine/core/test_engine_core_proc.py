@@ -332,7 +332,7 @@ async def test_malformed_frames_are_dropped_and_the_engine_goes_on(socket_dir: s
         for junk in (b"", b"\xc1", b"\x90", encode(["init", "one", 2])):
             await handshake.send_multipart([identity, junk])
         await handshake.send_multipart([identity, encode(EngineHandshakeMetadata(PROTOCOL_VERSION, mine))])
-        route, client, engine = await inputs.recv_multipart()
+        route, client, engine, _number = await inputs.recv_multipart()
         assert (client, engine) == (mine, identity)
         add = EngineCoreRequestType.ADD.value
         for frames in ([b""], [mine], [mine, add], [mine, add, b"\xc1"], [mine, b"\x09", b"\x90"], [new_incarnation(), add, b"\x90"], [b"x"] * 7):

@@ -177,7 +177,7 @@ async def test_the_requests_of_a_silent_api_are_aborted_and_it_is_greeted_anew_o
             identity, _ = await next_message(handshake, Hello)
             mine = new_incarnation()
             await handshake.send_multipart([identity, encode(EngineHandshakeMetadata(PROTOCOL_VERSION, mine))])
-            route, _, _ = await inputs.recv_multipart()
+            route, _, _, _ = await inputs.recv_multipart()
             await inputs.send_multipart([route, mine, EngineCoreRequestType.ADD.value, encode(request("a", max_tokens=8000))])
             while not (await next_message(handshake, Heartbeat))[1].num_requests:
                 await handshake.send_multipart([identity, encode(ClientHeartbeat())])

@@ -137,13 +137,13 @@ class Peers:
         """A round of frames."""
         incarnation, identity = bytes.fromhex(facts["incarnation"]), bytes.fromhex(facts["identity"])
         outputs = output_messages(incarnation, identity, facts["live"])
-        openings = [[incarnation, identity], [incarnation, engine_identity(0, new_incarnation())]]
+        openings = [[incarnation, identity], [incarnation, engine_identity(0, new_incarnation())], [incarnation, identity, bytes(8)]]
         handshake, opening, output = self._sockets
         for number in range(FRAMES_PER_ROUND):
             if number % 5 == 0:
                 handshake.send_multipart(self._mutate(self._random, self._random.choice(self._handshakes[0 if self._is_other else 1 :])))
             elif number % 5 == 1:
-                opening.send_multipart([*self._mutate(self._random, self._random.choice(openings)), b"never an opening"])
+                opening.send_multipart([*self._mutate(self._random, self._random.choice(openings)), b"never", b"an opening"])
             else:
                 output.send_multipart(self._mutate(self._random, self._random.choice(outputs)))
         if self._random.random() < 0.2:

@@ -47,7 +47,7 @@ class RawApi:
             each.setsockopt(zmq.SNDHWM, 0)
             each.setsockopt(zmq.RCVTIMEO, 30_000)
             each.bind(address)
-        self.identity = self.route = b""
+        self.identity = self.route = self._number = b""
         self._decoder = MessageDecoder(EngineCoreOutputs)
         self._numbers = itertools.count()
 
@@ -64,10 +64,10 @@ class RawApi:
                 each.recv_multipart()
 
     def _take_opening(self) -> bool:
-        route, incarnation, identity = self.input.recv_multipart()
-        if incarnation != self.incarnation or identity != self.identity:
+        route, incarnation, identity, number = self.input.recv_multipart()
+        if incarnation != self.incarnation or identity != self.identity or number <= self._number:
             return False
-        self.route = route
+        self.route, self._number = route, number
         return True
 
     def ask(self) -> list[int]:

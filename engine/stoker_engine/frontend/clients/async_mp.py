@@ -171,13 +171,15 @@ class AsyncMPClient:
 
     async def _receive_openings(self) -> None:
         """An engine opens its input link with this client's incarnation and its own identity: from then on it can be addressed."""
+        newest = b"", b""
         while True:
             frames = await self._input.recv_multipart()
-            if len(frames) == 3 and frames[1] == self.incarnation and frames[2] == self._handshake.identity:
+            if [len(frame) for frame in frames[3:]] != [8] or frames[1] != self.incarnation or frames[2] != self._handshake.identity:
+                self._drops.dropped(f"{len(frames)} frames on the input link", "no opening by the present engine for this api")
+            elif frames[2] != newest[0] or frames[3] > newest[1]:
+                newest = frames[2], frames[3]
                 self._end_farewell()
                 self._route, self._engine = frames[0], frames[2]
-            else:
-                self._drops.dropped(f"{len(frames)} frames on the input link", "no opening by the present engine for this api")
 
     async def _watch_directory(self) -> None:
         """Fails where a socket's path is gone: an api that nobody can reach must not look alive."""
