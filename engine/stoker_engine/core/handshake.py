@@ -94,23 +94,24 @@ class HandshakeLink:
         self._waker.wake()
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
+        number = self._phase.number
         if phase is not self._phase.phase:
-            self._begin(PhaseReport(phase, progress))
+            self._phase_since = time.monotonic()
+            number += 1
             logger.info("phase: %s", phase.value)
-        else:
-            self._phase = msgspec.structs.replace(self._phase, progress=progress)
+        self._phase = PhaseReport(phase, progress, number=number)
         self._send(self.phase_report)
 
     def report_failure(self, message: str) -> None:
         """The engine's own words on why it ends."""
-        self._begin(PhaseReport(EnginePhase.FAILED, message=message))
+        self._phase_since = time.monotonic()
+        self._phase = PhaseReport(EnginePhase.FAILED, message=message, number=self._phase.number + 1)
         self._send(self.phase_report)
 
     def report_ready(self, ready: EngineCoreReadyResponse) -> None:
         self._ready = ready
-        self._begin(PhaseReport(EnginePhase.READY, 1.0))
         self._send(ready)
-        self._send(self.phase_report)
+        self.report_phase(EnginePhase.READY, 1.0)
 
     def close(self) -> None:
         """Sends what is left and ends the thread."""
@@ -118,10 +119,6 @@ class HandshakeLink:
         self._closing = True
         self._waker.wake()
         self._thread.join(timeout=3 * LINGER_MS / 1000)
-
-    def _begin(self, report: PhaseReport) -> None:
-        self._phase_since = time.monotonic()
-        self._phase = msgspec.structs.replace(report, number=self._phase.number + 1)
 
     def _send(self, message: EngineHandshakeMessage) -> None:
         self._outbox.append(message)
