@@ -320,6 +320,8 @@ class WholeEngine:
         assert not self.executor.missing or (sleeping and not self.engine.state.running)
         state = self.engine.state
         assert state.constrained.keys() <= state.requests.keys()
+        has_run = [request.num_preemptions > 0 for request in state.waiting]
+        assert state.limits.priority_scheduling or has_run == sorted(has_run, reverse=True), "a new request overtook a preempted one"
         has_paused = state.pause_state is PauseState.PAUSED_NEW and all(future.done() for future in self.futures)
         assert not (has_paused and (state.running or state.waiting.first_preempted())), "a pause that waits was over too soon"
 
