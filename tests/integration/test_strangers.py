@@ -1,5 +1,6 @@
 """Peers that are no engine of this api's."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
@@ -33,4 +34,22 @@ async def test_an_engine_whose_place_another_took_serves_again_when_that_one_has
         while not outputs.outputs:
             outputs = await client.get_output()
         assert outputs.outputs[0].new_token_ids == [7]
+    await client.shutdown()
+
+
+async def test_an_opening_of_an_earlier_link_that_arrives_late_changes_nothing(socket_dir: str, wait_until: Callable[..., Awaitable[None]]) -> None:
+    client = AsyncMPClient(ClientConfig(socket_dir))
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(default_reply=[7])), zmq.Context() as context, context.socket(zmq.DEALER) as late:
+        await wait_until(lambda: client.is_ready)
+        late.setsockopt(zmq.LINGER, 0)
+        late.connect(SocketAddresses(socket_dir).input)
+        identity = client._handshake.identity
+        assert identity is not None
+        late.send_multipart([client.incarnation, identity, bytes(8)])
+        for number in range(20):
+            await client.add_request(EngineCoreRequest(str(number), [1, 2], SamplingParams(temperature=0, max_tokens=1), time.time()))
+            async with asyncio.timeout(10):
+                while not (await client.get_output()).outputs:
+                    pass
+        assert not late.poll(0)
     await client.shutdown()
