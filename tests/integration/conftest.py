@@ -45,11 +45,12 @@ def prompts(tokenizer: Tokenizer) -> list[list[int]]:
 
 
 class Reference:
-    """What transformers generates greedily: the tokens, and the gap between its two best logits at each."""
+    """What transformers generates greedily: the tokens, the gap between its two best logits at each, and their log probabilities."""
 
-    def __init__(self, token_ids: list[int], gaps: list[float]) -> None:
+    def __init__(self, token_ids: list[int], gaps: list[float], logprobs: list[float]) -> None:
         self.token_ids = token_ids
         self.gaps = gaps
+        self.logprobs = logprobs
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +73,8 @@ def references(smollm2_reference: Any, prompts: list[list[int]]) -> list[Referen
     )
     best = torch.stack([torch.topk(score, 2).values for score in result.scores], dim=1)
     gaps = (best[..., 0] - best[..., 1]).tolist()
-    return [Reference(tokens, of_one) for tokens, of_one in zip(result.sequences[:, longest:].tolist(), gaps, strict=True)]
+    logprobs = torch.stack([torch.log_softmax(score, -1).max(-1).values for score in result.scores], dim=1).tolist()
+    return [Reference(*of_one) for of_one in zip(result.sequences[:, longest:].tolist(), gaps, logprobs, strict=True)]
 
 
 class RunningEngine:

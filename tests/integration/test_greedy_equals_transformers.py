@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.tokenizer import Tokenizer
 
 NUM_REFERENCE_TOKENS = 64
 NEAR_TIE = 1e-3
@@ -68,11 +69,21 @@ async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
 
 
 @pytest.mark.property("P40")
-async def test_a_kv_cache_so_small_that_requests_are_preempted(start_engine: StartEngine, prompts: list[list[int]], references: list[Any]) -> None:
+@pytest.mark.case("C044")
+async def test_a_kv_cache_so_small_that_requests_are_preempted(
+    start_engine: StartEngine, prompts: list[list[int]], references: list[Any], tokenizer: Tokenizer
+) -> None:
+    params = SamplingParams(temperature=0, max_tokens=NUM_REFERENCE_TOKENS, ignore_eos=True, logprobs=0)
     async with start_engine(max_model_len=512, num_blocks_override=48) as engine:
-        answers = await asyncio.gather(*map(engine.greedy, prompts))
+        outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts))
         stats = await engine.stats()
-    assert_equal_but_for_near_ties(answers, references)
+    answers = [output.outputs[0] for output in outputs]
+    assert_equal_but_for_near_ties([answer.token_ids for answer in answers], references)
+    for answer, reference in zip(answers, references, strict=True):
+        if answer.token_ids == reference.token_ids:
+            assert answer.text == tokenizer.decode(reference.token_ids)
+            logprobs = [position[token_id].logprob for position, token_id in zip(answer.logprobs or [], answer.token_ids, strict=True)]
+            assert logprobs == pytest.approx(reference.logprobs, abs=5e-3)
     assert stats["num_preemptions"] >= 10
     assert (stats["num_running"], stats["num_waiting"], stats["kv_cache_usage"]) == (0, 0, 0.0)
 
