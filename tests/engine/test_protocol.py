@@ -151,6 +151,7 @@ def test_any_bytes_decode_or_raise_the_one_error_that_receivers_catch(frame: byt
             continue
 
 
+@pytest.mark.fault("D11")
 @thoroughly
 @given(index=st.integers(0, 65535))
 def test_an_identity_gives_back_its_index_and_incarnation(index: int) -> None:

@@ -215,10 +215,14 @@ def fuzz_api(
     return fuzz
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("B12")
 def test_an_api_outlives_whatever_is_sent_to_its_sockets(fuzz_api: Callable[[int], list[Any]]) -> None:
     fuzz_api(1500)
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("E5")
 @pytest.mark.stress
 def test_half_a_million_frames_grow_neither_api_nor_engine(fuzz_api: Callable[[int], list[Any]]) -> None:
     slopes = [slope.bytes_per_frame for slope in fuzz_api(500_000)]

@@ -158,10 +158,14 @@ def fuzz_engine(
     return fuzz
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("B4")
 def test_an_engine_outlives_whatever_its_api_sends(fuzz_engine: Callable[[int], Any]) -> None:
     fuzz_engine(1500)
 
 
+@pytest.mark.property("P52")
+@pytest.mark.fault("E5")
 @pytest.mark.stress
 def test_half_a_million_frames_grow_no_engine(fuzz_engine: Callable[[int], Any]) -> None:
     assert fuzz_engine(500_000).bytes_per_frame <= MAX_GROWTH_BYTES
