@@ -34,15 +34,17 @@ class OutputHandler:
                 self._stat_loggers.record(None, self._output_processor.take_iteration_stats())
                 continue
             processed = await self._process(outputs)
-            await self._client.abort_requests(processed.request_ids_to_abort)
+            # Before any consumer of the message's last outputs runs: who has an answer finds it counted.
             self._stat_loggers.record(outputs.scheduler_stats, processed.iteration_stats)
+            await self._client.abort_requests(processed.request_ids_to_abort)
             await self._end_turn_in_time()
 
     async def _process(self, message: EngineCoreOutputs) -> ProcessedOutputs:
         processed = self._output_processor.begin_message()
         for start in range(0, len(message.outputs), _OUTPUTS_PER_LOOK):
+            if start:
+                await self._end_turn_in_time()
             self._output_processor.process_some(message.outputs[start : start + _OUTPUTS_PER_LOOK], message.timestamp, processed)
-            await self._end_turn_in_time()
         return processed
 
     async def _end_turn_in_time(self) -> None:

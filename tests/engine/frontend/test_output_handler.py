@@ -12,6 +12,7 @@ from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_engine.frontend.stat_loggers import StatLoggerManager
 from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest
 from stoker_engine.sampling_params import RequestOutputKind
+from stoker_engine.stats import IterationStats, SchedulerStats
 from stoker_engine.tokenizer import Tokenizer
 
 NUM_REQUESTS = 400
@@ -67,3 +68,23 @@ async def test_a_backlog_leaves_turns_to_the_rest_of_the_event_loop(
     handler.cancel()
     assert max(earlier - later for earlier, later in itertools.pairwise(seen)) <= 8
     assert len(seen) >= NUM_REQUESTS // 8
+
+
+async def test_who_has_an_answer_finds_it_counted(
+    byte_tokenizer: Tokenizer, make_request: Callable[..., EngineCoreRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_handler, "MAX_TURN_SECONDS", 0.0)
+    num_counted: list[int] = []
+
+    class Recorder:
+        def record(self, _scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
+            num_counted.append(len(iteration_stats.finished_requests))
+
+    processor = OutputProcessor(byte_tokenizer)
+    collector = RequestOutputCollector(RequestOutputKind.DELTA)
+    processor.add_request(make_request("r"), None, None, 0, collector)
+    backlog = Backlog([EngineCoreOutputs(outputs=[EngineCoreOutput("r", [97], FinishReason.LENGTH)])])
+    handler = asyncio.create_task(OutputHandler(backlog, processor, StatLoggerManager([Recorder()])).run())
+    assert (await collector.get()).finished
+    assert num_counted == [1]
+    handler.cancel()
