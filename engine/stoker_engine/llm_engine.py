@@ -94,7 +94,10 @@ class LLMEngine:
         self._client.abort_requests(aborted)
 
     def step(self) -> list[RequestOutput]:
-        """Waits for the engine's next step, or computes it; what it gave, by each request's output kind. Nothing at once where nothing is unfinished."""
+        """Waits for the engine's next step, or computes it; what it gave, by each request's output kind.
+
+        An empty list at once where nothing is unfinished, and within about a second where the engine computes nothing, being paused.
+        """
         if self._output_processor.has_pending_outputs:
             processed = self._output_processor.begin_message()
             self._stat_loggers.record(None, processed.iteration_stats)
@@ -232,7 +235,7 @@ def _wait_until_ready(process: LaunchedEngine, client: SyncMPClient) -> None:
         if process.has_ended:
             raise process.failure()
         if time.monotonic() > deadline:
-            raise EngineDeadError(f"the engine is not ready after {limit:.0f} s: {client.status.explanation}")
+            raise EngineDeadError(f"the engine is not ready after {limit:.0f} s: {client.status.summary}")
         time.sleep(POLL_SECONDS)
 
 

@@ -12,6 +12,7 @@ import pytest
 from stoker_engine import batch_window
 from stoker_engine.errors import EngineDeadError, EngineError, EngineGenerateError, ParameterError
 from stoker_engine.finish_reason import FinishReason
+from stoker_engine.frontend.clients import sync_mp
 from stoker_engine.llm_engine import LLMEngine
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.protocol import EngineCoreRequest, PauseMode
@@ -104,6 +105,16 @@ def test_a_pause_that_aborts_gives_last_outputs(engine: LLMEngine) -> None:
     assert drain(engine)[-1].outputs[0].finish_reason is FinishReason.ABORT
     assert engine.control.is_paused()
     engine.add_request("later", "Hello", ONE_TOKEN)
+    engine.control.resume_generation()
+    assert drain(engine)[-1].finished
+
+
+def test_a_step_of_a_paused_engine_gives_nothing_and_the_same_thread_may_resume(engine: LLMEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_mp, "MAX_WAIT_SECONDS", 0.01)
+    engine.control.pause_generation(PauseMode.KEEP)
+    engine.add_request("mine", "Hello", ONE_TOKEN)
+    assert engine.step() == []
+    assert engine.has_unfinished_requests()
     engine.control.resume_generation()
     assert drain(engine)[-1].finished
 

@@ -16,7 +16,6 @@ class ParentRequest:
 
     def __init__(self, request: EngineCoreRequest) -> None:
         self.request_id = request.request_id
-        self.external_request_id = request.external_request_id
         self.n = request.sampling_params.n
         self.child_request_ids = [f"{index}_{request.request_id}" for index in range(self.n)]
         self._request = request

@@ -48,7 +48,7 @@ class EngineCoreClient(Protocol):
         """No output follows. Never fails: an engine that is gone has no requests."""
 
     def get_output(self) -> EngineCoreOutputs:
-        """The next outputs, waited for or computed. Raises EngineDeadError where the engine went away."""
+        """The next outputs, waited for or computed: none where the engine gives none, being paused. Raises EngineDeadError where it went away."""
 
     def call_utility(self, method: str, *args: Any) -> Any:
         """Calls a method of the engine. Raises EngineGenerateError with the engine's words if it fails, EngineDeadError if the engine goes away."""

@@ -9,6 +9,8 @@ import threading
 import time
 import weakref
 from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
@@ -24,6 +26,8 @@ Outputs = queue.SimpleQueue[EngineCoreOutputs | EngineDeadError]
 
 RECEIVER = "receiver"
 POLL_SECONDS = 0.01
+MAX_WAIT_SECONDS = 1.0
+"""A paused engine says nothing for as long as it is paused: its one user must be able to resume it."""
 
 
 class SyncMPClient:
@@ -59,10 +63,15 @@ class SyncMPClient:
 
     def abort_requests(self, request_ids: list[str]) -> None:
         if request_ids and self._finalizer.alive:
-            self._loop.call(self._loop.client.abort_requests(request_ids))
+            with suppress(EngineDeadError):  # shut down by another thread just now
+                self._loop.call(self._loop.client.abort_requests(request_ids))
 
     def get_output(self) -> EngineCoreOutputs:
-        item = self._loop.outputs.get()
+        """Empty outputs where none came for MAX_WAIT_SECONDS."""
+        try:
+            item = self._loop.outputs.get(timeout=MAX_WAIT_SECONDS)
+        except queue.Empty:
+            return EngineCoreOutputs()
         if isinstance(item, EngineDeadError):
             if not self._finalizer.alive:
                 self._loop.outputs.put(item)  # for whoever else waits, and for later calls
@@ -98,6 +107,8 @@ class _LoopThread:
     def __init__(self, config: ClientConfig) -> None:
         self.outputs: Outputs = queue.SimpleQueue()
         self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._is_closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="engine-client", daemon=True)
         self._thread.start()
@@ -110,11 +121,7 @@ class _LoopThread:
 
     def call(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Runs `coroutine` in the loop and waits for it; interrupted, it is cancelled."""
-        try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # the loop was closed by another thread just now
-            coroutine.close()
-            raise EngineDeadError("the client is shut down") from None
+        future = self._submit(coroutine)
         try:
             return future.result()
         except BaseException:
@@ -124,10 +131,20 @@ class _LoopThread:
     def close(self) -> None:
         if os.getpid() != self._pid:
             return  # a forked child has neither the thread nor a right to the sockets
+        with self._lock:
+            self._is_closing = True
         closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         if threading.current_thread() is not self._thread:  # where the collector may run, too
             closing.result()
             self._thread.join()
+
+    def _submit(self, coroutine: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
+        """What comes after `close` would never run, and what comes before it is ended by it."""
+        with self._lock:
+            if not self._is_closing and os.getpid() == self._pid:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        coroutine.close()
+        raise EngineDeadError("the client is shut down" if self._is_closing else "the client belongs to the process that this one was forked from")
 
     async def _close(self) -> None:
         try:

@@ -1,15 +1,38 @@
+import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError, SocketDirectoryError
+from stoker_engine.frontend.clients import sync_mp
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.clients.sync_mp import SyncMPClient
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
+
+FORK = """
+import os, sys
+from stoker_engine.errors import EngineDeadError
+from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.clients.sync_mp import SyncMPClient
+
+client = SyncMPClient(ClientConfig(sys.argv[1]))
+child = os.fork()
+if not child:
+    client.abort_requests(["a"])
+    try:
+        client.call_utility("is_paused")
+    except EngineDeadError as error:
+        sys.stdout.write(f"{error}\\n")
+        sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
 
 
 def num_client_threads() -> int:
@@ -54,7 +77,8 @@ def test_a_client_that_is_shut_down_wakes_who_waits_and_refuses_calls(socket_dir
 
     def wait() -> None:
         try:
-            client.get_output()
+            while True:
+                client.get_output()
         except EngineDeadError as error:
             errors.append(error)
 
@@ -90,3 +114,37 @@ def test_a_dropped_client_lets_go_of_its_sockets_and_thread(socket_dir: str) -> 
     gc.collect()
     assert num_client_threads() == before - 1
     SyncMPClient(ClientConfig(socket_dir)).shutdown()
+
+
+def test_a_call_that_comes_while_another_thread_shuts_down_ends(socket_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SyncMPClient(ClientConfig(socket_dir))
+    closing, close = threading.Event(), asyncio.BaseEventLoop.close
+
+    def late_call() -> None:
+        closing.wait()
+        with pytest.raises(EngineDeadError, match="the client is shut down"):
+            client._loop.call(client._loop.client.abort_requests(["a"]))
+
+    caller = threading.Thread(target=late_call)
+
+    def close_late(loop: asyncio.BaseEventLoop) -> None:
+        closing.set()
+        caller.join(5.0)
+        close(loop)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "close", close_late)
+    caller.start()
+    client.shutdown()
+    assert not caller.is_alive()
+
+
+def test_a_forked_process_is_told_that_the_client_is_not_its_own(socket_dir: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FORK, socket_dir], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "the client belongs to the process that this one was forked from\n"
+
+
+def test_an_engine_that_says_nothing_gives_empty_outputs(socket_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_mp, "MAX_WAIT_SECONDS", 0.01)
+    client = SyncMPClient(ClientConfig(socket_dir))
+    assert client.get_output().outputs == []
+    client.shutdown()
