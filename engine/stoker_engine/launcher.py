@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -113,7 +114,7 @@ class _Resources:
             code = self.running.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
-        if self._reader is not None:
+        if self._reader is not None and self._reader is not threading.current_thread():  # where the collector may run, too
             self._reader.join(END_SECONDS)
         return code
 
@@ -138,7 +139,8 @@ def _forward(read_fd: int, lines: collections.deque[str]) -> None:
         for raw in stream:
             line = raw.decode(errors="replace").rstrip("\n")
             lines.append(line)
-            sys.stderr.write(f"{line}\n")
+            with suppress(OSError, ValueError):  # ours may be closed; the engine's must be read, or it stands still when the pipe is full
+                sys.stderr.write(f"{line}\n")
 
 
 def _failure(code: int | None, words: str) -> EngineError:

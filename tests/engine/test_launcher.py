@@ -1,7 +1,10 @@
+import gc
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +121,39 @@ def test_dropping_the_engine_ends_its_process() -> None:
     client.shutdown()
     del process
     assert not psutil.pid_exists(pid)
+
+
+def test_an_engine_that_the_reader_of_its_stderr_collects_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Collecting(io.StringIO):
+        def write(self, text: str) -> int:
+            gc.collect()
+            return super().write(text)
+
+    class InACycle(LaunchedEngine):
+        def __init__(self) -> None:
+            super().__init__(fake_engine_config("/unused"), ("-c", "import sys, time; sys.stderr.write('hello\\n'); time.sleep(60)"))
+            self.cycle = self
+
+    monkeypatch.setattr("sys.stderr", Collecting())
+    process = InACycle()
+    process.start()
+    pid, directory = process.pid, Path(process.config.socket_dir)
+    (reader,) = [thread for thread in threading.enumerate() if thread.name == "engine-stderr"]
+    del process
+    reader.join(END_SECONDS)
+    assert not psutil.pid_exists(pid)
+    assert not directory.exists()
+
+
+def test_an_engine_runs_on_where_our_stderr_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr("sys.stderr", closed)
+    monkeypatch.setattr("stoker_engine.launcher.END_SECONDS", END_SECONDS)
+    process = LaunchedEngine(fake_engine_config("/unused"), ("-c", "import sys; sys.stderr.writelines(f'line {i}\\n' for i in range(20_000)); sys.exit(7)"))
+    process.start()
+    assert str(process.failure()) == "the engine ended with exit code 7: line 19999"
+    process.shutdown()
 
 
 @pytest.mark.property("P54")
