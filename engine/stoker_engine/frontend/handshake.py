@@ -96,7 +96,8 @@ class HandshakeServer:
             is_given_up=self._given_up is not None,
             seconds=time.monotonic() - self._phase_since,
             silence=now - self._last_heard,
-            stall=now - self._last_progress,
+            # By its heartbeats: while there are none, its silence counts, and a stop is not taken for a hang before its time.
+            stall=max(0.0, self._last_heard - self._last_progress),
         )
 
     @property
