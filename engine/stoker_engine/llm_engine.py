@@ -14,7 +14,6 @@ from stoker_engine.batch_window import BatchWindow
 from stoker_engine.config import EngineConfig, seconds
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
-from stoker_engine.frontend.clients.factory import make_client
 from stoker_engine.frontend.clients.inproc import InprocCore
 from stoker_engine.frontend.clients.sync_mp import SyncMPClient
 from stoker_engine.frontend.engine_control import EngineControl
@@ -63,7 +62,7 @@ class LLMEngine:
         if multiprocess_mode:
             process, client = launch(config)
             return cls(client, tokenizer, stat_loggers, process)
-        return cls(make_client(lambda: _make_core(config), multiprocess_mode=False, asyncio_mode=False), tokenizer, stat_loggers)
+        return cls(EngineCoreClient.make_client(lambda: _make_core(config), multiprocess_mode=False, asyncio_mode=False), tokenizer, stat_loggers)
 
     def add_request(
         self,
@@ -218,8 +217,8 @@ def launch(config: EngineConfig, program: Sequence[str] = ENGINE_PROGRAM) -> tup
     process = LaunchedEngine(config, program)
     client: SyncMPClient | None = None
     try:
-        hang_seconds = seconds(config.lifecycle.engine_hang_timeout)
-        client = make_client(ClientConfig(process.config.socket_dir, hang_seconds=hang_seconds), multiprocess_mode=True, asyncio_mode=False)
+        target = ClientConfig(process.config.socket_dir, hang_seconds=seconds(config.lifecycle.engine_hang_timeout))
+        client = EngineCoreClient.make_client(target, multiprocess_mode=True, asyncio_mode=False)
         process.start()
         _wait_until_ready(process, client)
     except BaseException:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stoker_engine.frontend.clients.factory import make_client
+from stoker_engine.frontend.clients.base import EngineCoreClient
 from stoker_engine.inproc_core import EngineCoreInproc
 from stoker_engine.llm_engine import LLMEngine, launch
 from stoker_engine.stats import StatLogger
@@ -34,7 +34,7 @@ def make_llm_engine(smollm2_tokenizer: Tokenizer) -> StartEngine:
         if multiprocess_mode:
             process, client = launch(config, scripted_program(script))
             return LLMEngine(client, smollm2_tokenizer, stat_loggers, process)
-        core = make_client(lambda: EngineCoreInproc(config, ScriptedExecutor(script)), multiprocess_mode=False, asyncio_mode=False)
+        core = EngineCoreClient.make_client(lambda: EngineCoreInproc(config, ScriptedExecutor(script)), multiprocess_mode=False, asyncio_mode=False)
         return LLMEngine(core, smollm2_tokenizer, stat_loggers)
 
     return make

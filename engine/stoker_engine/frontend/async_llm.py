@@ -8,7 +8,7 @@ from typing import Any
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.admission import Admission, QueueLimits
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
-from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
 from stoker_engine.frontend.engine_control import EngineControl
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, RequestOptions, processing_work
@@ -50,7 +50,7 @@ class AsyncLLM:
     async def start(self) -> None:
         """Binds the sockets and returns at once. Raises SocketDirectoryError where it cannot."""
         self._failure = asyncio.get_running_loop().create_future()
-        self._client = AsyncMPClient(self._config)
+        self._client = EngineCoreClient.make_client(self._config, multiprocess_mode=True, asyncio_mode=True)
         self._handler = asyncio.create_task(OutputHandler(self._client, self._output_processor, self._stat_loggers).run())
         for task in (self._handler, *self._client.tasks):
             task.add_done_callback(self._task_ended)

@@ -1,9 +1,16 @@
 """EngineCoreClient: the five calls of every client, blocking or for asyncio, with the same meanings and errors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
+from stoker_engine.errors import UnsupportedClientError
 from stoker_engine.protocol import EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest
+
+if TYPE_CHECKING:
+    from stoker_engine.frontend.clients.async_mp import AsyncMPClient
+    from stoker_engine.frontend.clients.inproc import InprocClient, InprocCore
+    from stoker_engine.frontend.clients.sync_mp import SyncMPClient
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,7 +42,40 @@ class AsyncEngineCoreClient(Protocol):
 
 
 class EngineCoreClient(Protocol):
-    """An engine core, for code that blocks: the calls of AsyncEngineCoreClient."""
+    """An engine core, for code that blocks: the calls of AsyncEngineCoreClient. `make_client` makes clients of either kind."""
+
+    @overload
+    @staticmethod
+    def make_client(target: ClientConfig, *, multiprocess_mode: Literal[True], asyncio_mode: Literal[True]) -> "AsyncMPClient": ...
+    @overload
+    @staticmethod
+    def make_client(target: ClientConfig, *, multiprocess_mode: Literal[True], asyncio_mode: Literal[False]) -> "SyncMPClient": ...
+    @overload
+    @staticmethod
+    def make_client(target: "Callable[[], InprocCore]", *, multiprocess_mode: Literal[False], asyncio_mode: Literal[False]) -> "InprocClient": ...
+    @staticmethod
+    def make_client(
+        target: "ClientConfig | Callable[[], InprocCore]", *, multiprocess_mode: bool, asyncio_mode: bool
+    ) -> "AsyncMPClient | SyncMPClient | InprocClient":
+        """`target` is where the sockets of an engine in another process are, or what makes a core in this one.
+
+        An AsyncMPClient is to be made in its event loop. Raises UnsupportedClientError, a NotImplementedError, for a core in this process under asyncio:
+        its steps would block the event loop.
+        """
+        # Each of them imports this module.
+        from stoker_engine.frontend.clients.async_mp import AsyncMPClient
+        from stoker_engine.frontend.clients.inproc import InprocClient
+        from stoker_engine.frontend.clients.sync_mp import SyncMPClient
+
+        if isinstance(target, ClientConfig) != multiprocess_mode:
+            raise ValueError(f"multiprocess_mode={multiprocess_mode} does not fit a target of type {type(target).__name__}")
+        if isinstance(target, ClientConfig):
+            return AsyncMPClient(target) if asyncio_mode else SyncMPClient(target)
+        if asyncio_mode:
+            raise UnsupportedClientError(
+                "asyncio needs an engine in another process (multiprocess_mode=True): in this one its steps would block the event loop"
+            )
+        return InprocClient(target())
 
     @property
     def ready_response(self) -> EngineCoreReadyResponse:

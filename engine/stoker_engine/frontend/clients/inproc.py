@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from stoker_engine.errors import EngineDeadError, EngineGenerateError, EngineNotReadyError
+from stoker_engine.frontend.clients.base import EngineCoreClient
 from stoker_engine.protocol import EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest, UtilityOutput, UtilityRequest
 
 
@@ -31,7 +32,7 @@ class InprocCore(Protocol):
     def shutdown(self) -> None: ...
 
 
-class InprocClient:
+class InprocClient(EngineCoreClient):
     """Everything happens in the calling thread. A step that raises ends the engine: that call and every later one get EngineDeadError."""
 
     def __init__(self, core: InprocCore) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
-from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
 from stoker_engine.frontend.engine_status import EngineState, EngineStatus
 from stoker_engine.protocol import EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest
 
@@ -30,7 +30,7 @@ MAX_WAIT_SECONDS = 1.0
 """A paused engine says nothing for as long as it is paused: its one user must be able to resume it."""
 
 
-class SyncMPClient:
+class SyncMPClient(EngineCoreClient):
     """Binds the sockets; an engine may come, die and come back behind them. Safe to use from several threads.
 
     Raises SocketDirectoryError where the directory is not writable or another client holds it. Closed by `shutdown`, at the latest when it is collected

@@ -2,8 +2,7 @@ import pytest
 
 from stoker_engine.errors import UnsupportedClientError
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
-from stoker_engine.frontend.clients.base import ClientConfig
-from stoker_engine.frontend.clients.factory import make_client
+from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
 from stoker_engine.frontend.clients.inproc import InprocClient
 from stoker_engine.frontend.clients.sync_mp import SyncMPClient
 from stoker_engine.inproc_core import EngineCoreInproc
@@ -15,29 +14,29 @@ def make_core() -> EngineCoreInproc:
 
 
 async def test_an_asyncio_client_of_another_process(socket_dir: str) -> None:
-    client = make_client(ClientConfig(socket_dir), multiprocess_mode=True, asyncio_mode=True)
+    client = EngineCoreClient.make_client(ClientConfig(socket_dir), multiprocess_mode=True, asyncio_mode=True)
     assert isinstance(client, AsyncMPClient)
     await client.shutdown()
 
 
 def test_a_blocking_client_of_another_process(socket_dir: str) -> None:
-    client = make_client(ClientConfig(socket_dir), multiprocess_mode=True, asyncio_mode=False)
+    client = EngineCoreClient.make_client(ClientConfig(socket_dir), multiprocess_mode=True, asyncio_mode=False)
     assert isinstance(client, SyncMPClient)
     client.shutdown()
 
 
 def test_a_client_of_this_process() -> None:
-    client = make_client(make_core, multiprocess_mode=False, asyncio_mode=False)
+    client = EngineCoreClient.make_client(make_core, multiprocess_mode=False, asyncio_mode=False)
     assert isinstance(client, InprocClient)
     client.shutdown()
 
 
 def test_there_is_no_asyncio_client_of_this_process() -> None:
     with pytest.raises(NotImplementedError, match="asyncio needs an engine in another process") as caught:
-        make_client(make_core, multiprocess_mode=False, asyncio_mode=True)  # type: ignore[call-overload]
+        EngineCoreClient.make_client(make_core, multiprocess_mode=False, asyncio_mode=True)  # type: ignore[call-overload]
     assert isinstance(caught.value, UnsupportedClientError)
 
 
 def test_a_target_that_does_not_fit_the_mode_is_refused(socket_dir: str) -> None:
     with pytest.raises(ValueError, match="multiprocess_mode=False does not fit a target of type ClientConfig"):
-        make_client(ClientConfig(socket_dir), multiprocess_mode=False, asyncio_mode=False)  # type: ignore[call-overload]
+        EngineCoreClient.make_client(ClientConfig(socket_dir), multiprocess_mode=False, asyncio_mode=False)  # type: ignore[call-overload]
