@@ -152,14 +152,13 @@ def test_a_sigterm_while_the_api_starts_ends_it_at_once(spawn_api: Any, socket_d
 
 
 FAULTY_API = """
+from stoker_engine.frontend.output_processor import OutputProcessor
 from stoker_gateway.api.__main__ import main
-from stoker_gateway.api.metrics import Metrics
 
-def record(self, scheduler_stats, iteration_stats):
-    if iteration_stats.num_generation_tokens:
-        raise ZeroDivisionError("a fault in the output handler")
+def process_some(self, outputs, timestamp, processed):
+    raise ZeroDivisionError("a fault in the output handler")
 
-Metrics.record = record
+OutputProcessor.process_some = process_some
 main()
 """
 
