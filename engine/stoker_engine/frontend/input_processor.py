@@ -6,8 +6,8 @@ import time
 import msgspec
 
 from stoker_engine.errors import ContextLengthError, ParameterError
-from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_something_is_allowed, check_text, check_token_ids
-from stoker_engine.frontend.renderer import Prompt
+from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_something_is_allowed, check_text, check_token_ids, check_types
+from stoker_engine.frontend.renderer import Prompt, text_of
 from stoker_engine.protocol import EngineCoreReadyResponse, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ def processing_work(prompt: Prompt, params: SamplingParams) -> int:
     if isinstance(prompt, list):
         num_token_ids += len(prompt)
     else:
-        num_characters += len(prompt if isinstance(prompt, str) else prompt.text)
+        num_characters += len(text_of(prompt))
     return num_characters + num_token_ids // _TOKEN_IDS_PER_CHARACTER
 
 
@@ -70,6 +70,7 @@ class InputProcessor:
         Raises ParameterError for what the model does not allow, and its kind ContextLengthError for a prompt or output that does not fit the context.
         """
         self._check_options(options)
+        check_types(params)
         check_against_model(params, self._limits)
         prompt_token_ids = self._tokenize(prompt, params)
         max_tokens = self._max_tokens(len(prompt_token_ids), params)
@@ -106,10 +107,10 @@ class InputProcessor:
         if isinstance(prompt, list):
             if len(prompt) >= self._limits.max_model_len:  # before anything walks them: there may be millions
                 raise ContextLengthError(self._too_long(str(len(prompt)), params), "input_tokens")
-            check_token_ids("prompt", prompt, self._limits)
-            token_ids = list(prompt)
+            token_ids = _copied_token_ids(prompt)
+            check_token_ids("prompt", token_ids, self._limits)
         else:
-            text = prompt if isinstance(prompt, str) else prompt.text
+            text = text_of(prompt)
             self._check_text_length(text, params)
             check_text("prompt", text)
             token_ids = self._tokenizer.encode(text) if isinstance(prompt, str) else self._tokenizer.encode_chat(text)
@@ -156,3 +157,10 @@ class InputProcessor:
             if token_id >= self._limits.vocab_size:
                 raise ParameterError(f"bad_words needs the token id {token_id}, outside the vocabulary of {self._limits.vocab_size}", "bad_words")
         return sequences
+
+
+def _copied_token_ids(prompt: list[int]) -> list[int]:
+    try:
+        return msgspec.convert(prompt, list[int])
+    except msgspec.ValidationError as error:
+        raise ParameterError(f"prompt is no list of token ids: {error}", "prompt") from None

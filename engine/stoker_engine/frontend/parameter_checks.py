@@ -2,6 +2,9 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import msgspec
 
 from stoker_engine.errors import ParameterError
 from stoker_engine.sampling_params import ALL_LOGPROBS, SamplingParams
@@ -17,6 +20,16 @@ class ModelLimits:
     max_model_len: int
     max_logprobs: int
     vocab_size: int
+
+
+def check_types(params: SamplingParams) -> None:
+    """Raises ParameterError for a field of another type than it is declared with: not everyone has a type checker."""
+    try:
+        msgspec.convert(msgspec.structs.astuple(params), SamplingParams)
+    except msgspec.ValidationError as error:
+        for name, kind in get_type_hints(SamplingParams).items():
+            _check_type(name, getattr(params, name), kind)
+        raise ParameterError(str(error)) from None
 
 
 def check_against_model(params: SamplingParams, limits: ModelLimits) -> None:
@@ -62,6 +75,13 @@ def check_token_ids(name: str, token_ids: Collection[int], limits: ModelLimits) 
     for token_id in (min(token_ids), max(token_ids)):
         if not 0 <= token_id < limits.vocab_size:
             raise ParameterError(f"{name} has the token id {token_id}, outside the vocabulary of {limits.vocab_size}", name)
+
+
+def _check_type(name: str, value: object, kind: Any) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ParameterError(f"{name}: {error}", name) from None
 
 
 def _check_num_logprobs(name: str, value: int | None, limits: ModelLimits) -> None:

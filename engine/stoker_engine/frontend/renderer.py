@@ -9,7 +9,7 @@ from stoker_engine.errors import ParameterError
 from stoker_engine.frontend.chat_template import ChatTemplate, TemplateMessage
 from stoker_engine.tokenizer import Tokenizer
 
-__all__ = ["Prompt", "Renderer", "TemplateMessage", "TemplatedPrompt", "prompt_text"]
+__all__ = ["Prompt", "Renderer", "TemplateMessage", "TemplatedPrompt", "prompt_text", "text_of"]
 
 
 class TemplatedPrompt(msgspec.Struct, frozen=True):
@@ -22,10 +22,17 @@ Prompt = str | list[int] | TemplatedPrompt
 
 
 def prompt_text(prompt: Prompt) -> str | None:
-    """None for token ids."""
-    if isinstance(prompt, list):
-        return None
-    return prompt if isinstance(prompt, str) else prompt.text
+    """None for token ids. Raises ParameterError for what is no prompt."""
+    return None if isinstance(prompt, list) else text_of(prompt)
+
+
+def text_of(prompt: str | TemplatedPrompt) -> str:
+    """Raises ParameterError for what is neither."""
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, TemplatedPrompt):
+        raise ParameterError(f"prompt must be a text or a list of token ids, got a {type(prompt).__name__}", "prompt")
+    return prompt.text
 
 
 class Renderer:
@@ -44,7 +51,7 @@ class Renderer:
         if not isinstance(prompts, list | tuple) or not prompts:
             raise ParameterError("prompt must be a text, token ids or a non-empty list of such", "prompt")
         if isinstance(prompts[0], int):
-            return [cast("list[int]", prompts)]
+            return [cast("list[int]", prompts if isinstance(prompts, list) else list(prompts))]
         for prompt in prompts:
             if not isinstance(prompt, str | list | TemplatedPrompt):
                 raise ParameterError(f"prompt must hold texts or lists of token ids, got a {type(prompt).__name__}", "prompt")

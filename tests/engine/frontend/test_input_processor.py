@@ -31,6 +31,25 @@ def test_a_text_becomes_a_request_that_the_engine_can_decode(processor: InputPro
     assert decode_request(encode(request)) == request
 
 
+@pytest.mark.parametrize(
+    ("prompt", "params", "words"),
+    [
+        ((1, 2), {}, "prompt must be a text or a list of token ids, got a tuple"),
+        (None, {}, "prompt must be a text or a list of token ids, got a NoneType"),
+        ([1, 2.0], {}, "prompt is no list of token ids: Expected `int`, got `float`"),
+        ([1, "a"], {}, "prompt is no list of token ids: Expected `int`, got `str`"),
+        ("a", {"max_tokens": 2.0}, "max_tokens: Expected `int | null`, got `float`"),
+        ("a", {"stop": "word"}, "stop: Expected `array`, got `str`"),
+        ("a", {"ignore_eos": 1}, "ignore_eos: Expected `bool`, got `int`"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(processor: InputProcessor, prompt: Any, params: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError) as raised:
+        process(processor, prompt, **params)
+    assert words in str(raised.value)
+    assert raised.value.parameter == next(iter(params), "prompt")
+
+
 def test_internal_ids_extend_the_external_id_and_are_unique(processor: InputProcessor) -> None:
     requests = [process(processor) for _ in range(100)]
     assert all(request.external_request_id == "chat-1" for request in requests)

@@ -19,6 +19,7 @@ def renderer(smollm2_tokenizer: Tokenizer) -> Renderer:
     [
         ("text", ["text"]),
         ([1, 2], [[1, 2]]),
+        ((1, 2), [[1, 2]]),
         (["a", "b"], ["a", "b"]),
         ([[1], [2, 3]], [[1], [2, 3]]),
         (["a", [1], TemplatedPrompt("b")], ["a", [1], TemplatedPrompt("b")]),
