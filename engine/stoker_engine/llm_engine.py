@@ -125,7 +125,7 @@ class LLMEngine:
 
         Raises ParameterError before anything is computed. Whatever it raises, nothing of it goes on.
         """
-        from stoker_engine.progress import RequestProgress  # takes 60 ms, for a terminal's eyes
+        from stoker_engine.progress import RequestProgress  # its import takes 60 ms
 
         if self.has_unfinished_requests():
             raise RuntimeError(f"generate() needs the engine for itself: {self.num_unfinished_requests} requests are unfinished")
@@ -135,10 +135,10 @@ class LLMEngine:
         try:
             with RequestProgress(len(prompts), enabled=progress) as bar:
                 while waiting or self.has_unfinished_requests():
-                    while waiting and window.has_room_for(waiting[0]):
-                        request = waiting.popleft()
+                    while waiting and window.has_room_for(waiting[0][0]):
+                        request, text = waiting.popleft()
                         window.sent(request)
-                        self._send(request, prompt_text(prompts[len(prompts) - len(waiting) - 1]))
+                        self._send(request, text)
                     for output in self.step():
                         window.finished(output)
                         finished[output.request_id] = output
@@ -165,15 +165,15 @@ class LLMEngine:
         self._output_processor.fail_all_requests(self._failure)
         self._output_processor.begin_message()
 
-    def _check_batch(self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams]) -> deque[EngineCoreRequest]:
-        """All requests of a batch, each named by its place in it."""
+    def _check_batch(self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams]) -> deque[tuple[EngineCoreRequest, str | None]]:
+        """All requests of a batch, each named by its place in it, with their texts."""
         all_params = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
         if len(all_params) != len(prompts):
             raise ValueError(f"there are {len(prompts)} prompts and {len(all_params)} SamplingParams")
-        requests: deque[EngineCoreRequest] = deque()
+        requests: deque[tuple[EngineCoreRequest, str | None]] = deque()
         for index, (prompt, own_params) in enumerate(zip(prompts, all_params, strict=True)):
             final_only = msgspec.structs.replace(own_params, output_kind=RequestOutputKind.FINAL_ONLY)
-            requests.append(self._input_processor.process(prompt, final_only, RequestOptions(request_id=str(index))))
+            requests.append((self._input_processor.process(prompt, final_only, RequestOptions(request_id=str(index))), prompt_text(prompt)))
         return requests
 
     def _send(self, request: EngineCoreRequest, text: str | None) -> str:
