@@ -12,6 +12,9 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopListener(Protocol):
+    cause: str
+    """What asked for the stop."""
+
     def stop_requested(self, cause: str) -> None:
         """One signal more, on the signal thread."""
 
@@ -35,8 +38,9 @@ class StopSignals:
             signal.signal(number, self._in_main_thread)
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
-    def _in_main_thread(self, _number: int, _frame: FrameType | None) -> None:
+    def _in_main_thread(self, number: int, _frame: FrameType | None) -> None:
         if self._listener.ends_by_exception:
+            self._listener.cause = signal.Signals(number).name  # the signal thread may not have read it yet
             raise SystemExit(ExitCode.OK)
 
     def _listen(self) -> None:
