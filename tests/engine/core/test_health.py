@@ -130,7 +130,7 @@ async def test_the_numbers_follow_the_requests(config: EngineConfig, http: httpx
     with FakeEngineCore(config, Script(step_seconds=0.002)):
         await wait_until(lambda: client.is_ready)
         blocks = client.status.ready.num_blocks - 1  # one is never used
-        assert await metric(http, "stoker_engine_kv_cache_blocks") == blocks
+        await wait_for_metric(http, "stoker_engine_kv_cache_blocks", blocks)
         for request_id in ("a", "b"):
             await client.add_request(request(request_id, 8000))
             await client.get_output()
