@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from stoker_engine.config import EngineConfig
-from stoker_engine.core.engine_core import EngineCore, OutputsByClient
+from stoker_engine.core.engine_core import YIELD_SECONDS, EngineCore, OutputsByClient
 from stoker_engine.core.utility import UtilityCalls
 from stoker_engine.errors import EngineNotReadyError
 from stoker_engine.executor.base import Executor
@@ -18,9 +18,6 @@ from stoker_engine.protocol import (
     UtilityOutput,
     UtilityRequest,
 )
-
-YIELD_SECONDS = 0.001
-"""A step that has nothing to compute lets other threads run."""
 
 
 class EngineCoreInproc:

@@ -61,10 +61,7 @@ class BatchQueue:
                 return StepUpdate(self._scheduler.update_from_output(scheduler_output, ModelRunnerOutput()), executed=False)
             if executed and self.num_in_flight < self._max_batches:
                 return StepUpdate(None, executed=True)
-        if self._batches:
-            return self._take_oldest()
-        self._take_aborts()
-        return StepUpdate(None, executed=False)
+        return self._take_oldest()
 
     def _hand_over(self, scheduler_output: SchedulerOutput) -> None:
         with failure_logged(self._scheduler, scheduler_output):

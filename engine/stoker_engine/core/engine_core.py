@@ -18,6 +18,7 @@ from stoker_engine.core.kv_cache_config import size_kv_cache
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
 from stoker_engine.core.request_checks import check_request
 from stoker_engine.core.scheduler import Scheduler
+from stoker_engine.core.scheduler_update import OutputLists
 from stoker_engine.core.stepping import PlainStepping, Stepping
 from stoker_engine.executor.base import Executor, ModelDescription
 from stoker_engine.finish_reason import FinishReason
@@ -25,6 +26,9 @@ from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCo
 from stoker_engine.version import __version__
 
 logger = logging.getLogger(__name__)
+
+YIELD_SECONDS = 0.001
+"""A loop that has requests but nothing to compute lets other threads run."""
 
 OutputsByClient = dict[int, EngineCoreOutputs]
 
@@ -63,7 +67,6 @@ class EngineCore:
             has_work=self.has_work,
             report=lambda phase: reporter.report_phase(phase, 1.0),
         )
-        self.num_steps = 0
         self._hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
         self._grammars = grammars
         self._eager_aborts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
@@ -93,16 +96,23 @@ class EngineCore:
         try:
             self.scheduler.add_request(request)
         except DuplicateRequestError as error:
-            return self._ended([(request.request_id, request.client_index)], FinishReason.ERROR, str(error))
+            output = EngineCoreOutput(request.request_id, [], FinishReason.ERROR, failure_message=str(error))
+            return self._stamp({request.client_index: [output]})
         return {}
 
     def abort_requests(self, request_ids: Iterable[str]) -> None:
-        """Ends requests that their client no longer wants: no output. Idempotent; unknown and finished ids change nothing."""
+        """Ends requests that their client no longer wants: no output. Idempotent; unknown and finished ids change nothing.
+
+        With them go those of `abort_eagerly`, which without a step would pile up.
+        """
+        self._take_eager_aborts()
         self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
 
     def abort_all_requests(self) -> OutputsByClient:
-        """Ends every request; each client is told."""
-        return self._ended(self.scheduler.finish_all_requests(RequestStatus.FINISHED_ABORTED), FinishReason.ABORT, None)
+        """Ends every request; each client is told, also of those that had ended and waited for a step to say so."""
+        self.scheduler.abort_all_requests()
+        answers = self.scheduler.take_answers()
+        return self._stamp(answers) if answers else {}
 
     def abort_eagerly(self, request_ids: list[str]) -> None:
         """From any thread: the abort takes effect in the step that is running, before its result is used."""
@@ -116,13 +126,11 @@ class EngineCore:
         """Goes on by one step: schedules, executes and updates, or one of these where several steps are under way. An exception is fatal: it is logged
         with the step that caused it, and raised."""
         if not self.has_work():
-            self._take_eager_aborts()
             self.control.fire_if_idle()
             return StepResult({}, executed=False)
         update = self._stepping.step()
         if update.outputs is None:
             return StepResult({}, update.executed)
-        self.num_steps += 1
         return StepResult(self._stamp(update.outputs), update.executed)
 
     def _take_eager_aborts(self) -> None:
@@ -133,7 +141,7 @@ class EngineCore:
                 return
             self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
 
-    def _stamp(self, outputs: dict[int, list[EngineCoreOutput]]) -> OutputsByClient:
+    def _stamp(self, outputs: OutputLists) -> OutputsByClient:
         """One message per client with outputs; the statistics go with the first one, or to client 0 where there is none."""
         messages = {client_index: EngineCoreOutputs(outputs=of_client) for client_index, of_client in outputs.items()}
         first = messages[min(messages)] if messages else messages.setdefault(0, EngineCoreOutputs())
@@ -142,13 +150,6 @@ class EngineCore:
         for message in messages.values():
             message.timestamp = now
         return messages
-
-    def _ended(self, ended: list[tuple[str, int]], reason: FinishReason, failure: str | None) -> OutputsByClient:
-        outputs: dict[int, list[EngineCoreOutput]] = {}
-        for request_id, client_index in ended:
-            output = EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason, failure_message=failure)
-            outputs.setdefault(client_index, []).append(output)
-        return self._stamp(outputs) if outputs else {}
 
 
 def _suited_to(config: EngineConfig, model: ModelDescription) -> EngineConfig:

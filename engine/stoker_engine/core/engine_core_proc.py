@@ -5,7 +5,7 @@ import queue
 import time
 
 from stoker_engine.config import EngineConfig
-from stoker_engine.core.engine_core import EngineCore, OutputsByClient
+from stoker_engine.core.engine_core import YIELD_SECONDS, EngineCore, OutputsByClient
 from stoker_engine.core.engine_link import EngineLink
 from stoker_engine.core.input_decoder import AbortRequests, AddRequest, CallUtility, ClientInput, RejectRequest
 from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, ExecutorFailed, Wakeup
@@ -16,9 +16,6 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EnginePhase, UtilityOutput
 
 logger = logging.getLogger(__name__)
-
-YIELD_SECONDS = 0.001
-"""A loop that has requests but nothing to compute lets other threads run."""
 
 
 class EngineCoreProc(EngineCore):
@@ -126,11 +123,12 @@ class EngineCoreProc(EngineCore):
             self._utilities.refuse("the engine is shutting down")
             self._can_drain = self.control.begin_drain()
             self._link.handshake.report_phase(EnginePhase.DRAINING, 0.0)
-        if self._client is None or shutdown.must_abort or not self._can_drain:
-            self.num_aborted_at_shutdown += self.scheduler.num_unfinished_requests
-            self._send(self.abort_all_requests())
-            return False
-        return self.scheduler.num_unfinished_requests > 0
+        num_unfinished = self.scheduler.num_unfinished_requests
+        if num_unfinished and self._client is not None and self._can_drain and not shutdown.must_abort:
+            return True
+        self.num_aborted_at_shutdown += num_unfinished
+        self._send(self.abort_all_requests())
+        return False
 
     def _reply_to_utility(self, output: UtilityOutput) -> None:
         output.phase_number = self._link.handshake.phase_report.number
@@ -140,9 +138,8 @@ class EngineCoreProc(EngineCore):
         """Nobody waits for its requests and calls any more, and nobody else knows of its pause."""
         self._utilities.forget()
         self.control.client_gone()
-        self.scheduler.forget_answers()
-        dropped = self.abort_all_requests()
-        count = sum(len(outputs.outputs) for outputs in dropped.values())
+        count = self.scheduler.num_unfinished_requests
+        self.abort_all_requests()
         if self._shutdown.state is ShutdownState.SHUTTING_DOWN:
             self.num_aborted_at_shutdown += count
         if count:

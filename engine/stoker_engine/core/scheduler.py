@@ -12,7 +12,7 @@ from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.core.scheduler_passes import preempt_all, schedule_running, schedule_waiting
 from stoker_engine.core.scheduler_settings import check_scheduler_settings
 from stoker_engine.core.scheduler_state import PauseState, SchedulerLimits, SchedulerState
-from stoker_engine.core.scheduler_update import fail_request, find_obstacle, take_result
+from stoker_engine.core.scheduler_update import OutputLists, fail_request, find_obstacle, take_result
 from stoker_engine.core.step_plan import StepPlan
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreEventType, EngineCoreOutput
@@ -46,7 +46,7 @@ class Scheduler:
         self.steps_under_way: deque[StepPlan] = deque()
         self._finished_request_ids: dict[str, None] = {}
         self._preempted_request_ids: list[str] = []
-        self._rejections: list[tuple[int, EngineCoreOutput]] = []
+        self._answers: OutputLists = {}
 
     @property
     def num_unfinished_requests(self) -> int:
@@ -71,7 +71,7 @@ class Scheduler:
         request.record_event(EngineCoreEventType.QUEUED)
         problem = find_obstacle(self.state.limits, request)
         if problem is not None:
-            self._rejections.append((request.client_index, fail_request(request, problem)))
+            self._answer(request.client_index, fail_request(request, problem))
             return
         request.max_num_tokens = min(request.max_num_tokens, self.state.limits.max_num_tokens)
         self.state.requests[request.request_id] = request
@@ -95,11 +95,11 @@ class Scheduler:
         state.counters.num_steps += scheduler_output.total_num_scheduled_tokens > 0
         return scheduler_output
 
-    def update_from_output(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> dict[int, list[EngineCoreOutput]]:
+    def update_from_output(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> OutputLists:
         """Takes a step's result, in the order of the steps. Returns what to tell each client, by its index; requests that ended meanwhile are passed over."""
         outputs, ended = take_result(self.state, self._take_plan(scheduler_output), output)
-        for client_index, engine_core_output in self._take_rejections():
-            outputs.setdefault(client_index, []).append(engine_core_output)
+        for client_index, answers in self.take_answers().items():
+            outputs.setdefault(client_index, []).extend(answers)
         self._let_go(ended)
         return outputs
 
@@ -119,11 +119,12 @@ class Scheduler:
     def abort_all_requests(self) -> None:
         """Ends every live request; each client is told by the next step."""
         for request_id, client_index in self.finish_all_requests(RequestStatus.FINISHED_ABORTED):
-            self._rejections.append((client_index, EngineCoreOutput(request_id, [], FinishReason.ABORT)))
+            self._answer(client_index, EngineCoreOutput(request_id, [], FinishReason.ABORT))
 
-    def forget_answers(self) -> None:
-        """What a client that is gone had still to be told."""
-        self._take_rejections()
+    def take_answers(self) -> OutputLists:
+        """What clients have still to be told of requests that ended outside a step; for where no step follows that would bring it."""
+        answers, self._answers = self._answers, {}
+        return answers
 
     def preempt_all_requests(self) -> None:
         """Between two steps: every running request gives its blocks back, and computes its tokens again when it is scheduled next."""
@@ -149,7 +150,7 @@ class Scheduler:
         )
 
     def _has_news(self) -> bool:
-        return bool(self._finished_request_ids or self._preempted_request_ids or self._rejections)
+        return bool(self._finished_request_ids or self._preempted_request_ids or self._answers)
 
     def _has_runnable_requests(self) -> bool:
         match self.state.pause_state:
@@ -190,6 +191,5 @@ class Scheduler:
             state.constrained.pop(request.request_id, None)
             self._finished_request_ids[request.request_id] = None
 
-    def _take_rejections(self) -> list[tuple[int, EngineCoreOutput]]:
-        rejections, self._rejections = self._rejections, []
-        return rejections
+    def _answer(self, client_index: int, output: EngineCoreOutput) -> None:
+        self._answers.setdefault(client_index, []).append(output)

@@ -9,8 +9,8 @@ from typing import Protocol
 from stoker_engine.core.constrained import make_grammar_output
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.core.scheduler_update import OutputLists
 from stoker_engine.executor.base import Executor
-from stoker_engine.protocol import EngineCoreOutput
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class StepUpdate:
     """`outputs` by client; None where no step's result was taken. `executed` is False where nothing was computed."""
 
-    outputs: dict[int, list[EngineCoreOutput]] | None
+    outputs: OutputLists | None
     executed: bool
 
 
@@ -31,7 +31,8 @@ class Stepping(Protocol):
         """Steps that the executor was given and whose results have not been taken."""
 
     def step(self) -> StepUpdate:
-        """Goes on by one step. What the executor raises is logged with the step that caused it, and raised."""
+        """Goes on by one step, where the scheduler has requests or steps are in flight. What the executor raises is logged with the step that caused
+        it, and raised."""
 
 
 class PlainStepping:
@@ -47,9 +48,6 @@ class PlainStepping:
         return 0
 
     def step(self) -> StepUpdate:
-        if not self._scheduler.has_requests():
-            self._take_aborts()
-            return StepUpdate(None, executed=False)
         scheduler_output = self._scheduler.schedule()
         executed = scheduler_output.total_num_scheduled_tokens > 0
         with failure_logged(self._scheduler, scheduler_output):
@@ -67,6 +65,6 @@ def failure_logged(scheduler: Scheduler, scheduler_output: SchedulerOutput) -> I
     """Where the executor fails, the log says in which step, and what else went on."""
     try:
         yield
-    except BaseException:
+    except Exception:
         logger.error("a step failed: %s; %s", scheduler_output, scheduler.make_stats())
         raise

@@ -229,8 +229,8 @@ class Engine:
             for request in self.state.running
             if not (promised := request.num_output_placeholders) or (is_async and request.num_tokens + promised < request.max_num_tokens)
         }
-        update = self.stepping.step()
-        for of_client in (update.outputs or {}).values():
+        update = self.stepping.step() if self.has_work() else None
+        for of_client in ((update and update.outputs) or {}).values():
             for engine_core_output in of_client:
                 self._deliver(engine_core_output)
         self.remember_prefixes()

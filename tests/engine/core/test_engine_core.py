@@ -113,6 +113,31 @@ def test_an_abort_from_another_thread_takes_effect_before_the_running_steps_resu
     assert list(run(scripted.core)) == ["b"]
 
 
+def test_aborts_of_another_thread_do_not_wait_for_a_step_once_one_comes_in_its_order(core_of: Callable[..., Any]) -> None:
+    scripted = core_of()
+    scripted.add("a", A[:9])
+    scripted.core.abort_eagerly(["a", "unknown"])
+    scripted.core.abort_requests(["unknown"])
+    assert scripted.core.scheduler.num_unfinished_requests == 0
+
+
+@pytest.mark.fault("F5")
+def test_the_end_of_all_requests_is_told_with_the_ends_that_waited_for_a_step(core_of: Callable[..., Any], request_of: Callable[..., Any]) -> None:
+    scripted = core_of()
+    scripted.core.add_request(request_of("too long", [1] * 64))
+    scripted.add("paused", A[:9])
+    scripted.core.control.pause()
+    scripted.add("live", A[:9])
+    ((client_index, message),) = scripted.core.abort_all_requests().items()
+    assert client_index == 0
+    assert {output.request_id: output.finish_reason for output in message.outputs} == {
+        "too long": FinishReason.ERROR,
+        "paused": FinishReason.ABORT,
+        "live": FinishReason.ABORT,
+    }
+    assert run(scripted.core) == {}
+
+
 @pytest.mark.parametrize("mode", [{}, TWO_BATCHES, ASYNC])
 @pytest.mark.parametrize("call", ["forward", "sample"])
 def test_a_step_that_fails_is_logged_with_its_schedule_and_statistics_and_raised(

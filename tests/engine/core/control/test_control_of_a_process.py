@@ -248,6 +248,19 @@ async def test_an_engine_without_its_memory_ends_at_once_when_told_to(socket_dir
     assert termination(socket_dir)["aborted"] == 1
 
 
+@pytest.mark.fault("F5")
+async def test_a_stop_right_after_a_pause_that_aborts_loses_no_requests_end(
+    socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
+) -> None:
+    with FakeEngineCore(config(socket_dir, drain_timeout="1h"), Script(step_seconds=0.3)) as engine:
+        await begin(client, wait_until, 5000)
+        pending = await sent(control.pause_generation(PauseMode.ABORT))
+        engine.process.terminate()
+        assert (await asyncio.wait_for(last_output(client, "a"), 5)).finish_reason is FinishReason.ABORT
+        assert await exit_code(engine) == ExitCode.OK
+        await asyncio.gather(pending, return_exceptions=True)
+
+
 @pytest.mark.property("P50")
 @pytest.mark.fault("B5")
 async def test_calls_that_wait_are_answered_when_the_engine_shuts_down(socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil) -> None:

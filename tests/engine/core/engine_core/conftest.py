@@ -121,7 +121,7 @@ class CoreStepping:
 
     @property
     def num_in_flight(self) -> int:
-        return len(self.core.scheduler.steps_under_way)
+        return len(self.core.scheduler.steps_under_way) or int(self.core.has_work())  # a step of zero tokens is not among them
 
     def step(self) -> StepUpdate:
         result = self.core.step()
@@ -298,12 +298,12 @@ class WholeEngine:
     def lose_client(self) -> None:
         """The client is gone, and another one comes: the requests of the first end, and its pause."""
         lost = set(self.live_ids)
-        self.engine.aborted |= lost
         self.core.control.client_gone()
-        told = self.core.abort_all_requests()
+        told = {output.request_id for message in self.core.abort_all_requests().values() for output in message.outputs}
         assert self.live_ids == []
         assert self.core.control.is_paused() == self.core.control.is_sleeping()
-        assert {output.request_id for message in told.values() for output in message.outputs} == lost
+        assert told >= lost
+        self.engine.aborted |= told
         self.client_index = (self.client_index + 1) % 3
         self.check()
 
