@@ -81,9 +81,10 @@ class Sleep:
         if not self.has_memory or (self.is_sleeping and level is SleepLevel.SCHEDULING):
             logger.warning("sleep: the engine is asleep already")
             return
-        if level is not SleepLevel.SCHEDULING:
+        gives_memory = level is not SleepLevel.SCHEDULING
+        # Before any memory goes: where giving it back fails half-way nobody computes without it, and wake_up takes it again.
+        self._asleep = frozenset({SleepTag.SCHEDULING, *MEMORY_TAGS} if gives_memory else {SleepTag.SCHEDULING})
+        self._report(EnginePhase.SLEEPING)
+        if gives_memory:
             self._forget_blocks()
             self._executor.sleep(level)
-            self._asleep = frozenset(MEMORY_TAGS)
-        self._asleep |= {SleepTag.SCHEDULING}
-        self._report(EnginePhase.SLEEPING)

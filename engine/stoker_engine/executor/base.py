@@ -33,7 +33,7 @@ class Executor(Protocol):
     """Runs the model. Called from the engine core's thread only: load_model, profile, initialize_kv_cache, then steps, shutdown at the end.
 
     A step is `execute_model` and, where it has tokens, `sample_tokens` after it. Calls complete in the order they were made, whether or not their
-    futures were waited for. What a call raises, at once or in its future, is fatal.
+    futures were waited for. What a step raises, at once or in its future, is fatal; `sleep`, `wake_up` and the profile's calls may fail alone.
     """
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
@@ -56,10 +56,10 @@ class Executor(Protocol):
         """`callback` is told, on any thread, why a worker ended outside a call. Futures that wait for it fail then, too."""
 
     def sleep(self, level: int) -> None:
-        """Gives the device's memory back: level 1 keeps the weights on the host, level 2 drops them."""
+        """Gives the device's memory back: level 1 keeps the weights on the host, level 2 drops them. Where it fails half-way, `wake_up` takes all back."""
 
     def wake_up(self, tags: Collection[str]) -> None:
-        """Takes memory again for `weights`, `kv_cache` or both."""
+        """Takes memory again for `weights`, `kv_cache` or both. Raises ModelLoadError or ConfigError where that cannot be; it may be tried again."""
 
     def start_profile(self, directory: str) -> None:
         """Records what the device does, into files in `directory`."""

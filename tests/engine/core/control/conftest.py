@@ -19,6 +19,7 @@ class Memory:
         self.engine = engine
         self.missing: set[str] = set()
         self.load_error: str | None = None
+        self.sleep_error: str | None = None
         self.profiles: list[str] = []
 
     def sleep(self, level: int) -> None:
@@ -27,6 +28,8 @@ class Memory:
         assert not self.engine.stepping.num_in_flight, "a step under way lost its memory"
         self.missing = set(MEMORY_TAGS)
         self.engine.worker.poison(range(len(self.engine.worker.slots)))
+        if self.sleep_error is not None:
+            raise RuntimeError(self.sleep_error)
 
     def wake_up(self, tags: Collection[str]) -> None:
         if self.load_error is not None and "weights" in tags:

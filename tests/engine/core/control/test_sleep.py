@@ -101,6 +101,23 @@ def test_weights_that_cannot_be_loaded_again_leave_the_engine_asleep_and_may_be_
     assert not engine.memory.missing
 
 
+def test_a_sleep_that_fails_half_way_computes_nothing_and_can_be_woken(controlled: MakeEngine, reference_output: Callable[..., Any]) -> None:
+    engine = controlled()
+    engine.engine.add("a", range(1, 9), max_tokens=3, eos_token_ids=[])
+    engine.step()
+    engine.memory.sleep_error = "no room for the weights"
+    future = engine.control.sleep(SleepLevel.DEVICE_MEMORY, KEEP)
+    engine.run()
+    with pytest.raises(RuntimeError, match="no room for the weights"):
+        future.result(0)
+    assert engine.control.is_sleeping()
+    assert engine.phases == [EnginePhase.SLEEPING]
+    engine.control.wake_up()
+    engine.run()
+    assert engine.phases == [EnginePhase.SLEEPING, EnginePhase.READY]
+    assert engine.token_ids("a") == reference_output(range(1, 9), max_tokens=3, eos_token_ids=[]).token_ids
+
+
 def test_level_0_keeps_memory_and_cache(controlled: MakeEngine) -> None:
     engine = controlled()
     engine.engine.add("a", range(1, 9))
