@@ -1,6 +1,5 @@
 """Pause and resume: who may be scheduled, and what waits until the engine has nothing left to do."""
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -8,8 +7,6 @@ from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.core.scheduler_state import PauseState
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.protocol import PauseMode
-
-logger = logging.getLogger(__name__)
 
 _STATES = {PauseMode.ABORT: PauseState.PAUSED_NEW, PauseMode.WAIT: PauseState.PAUSED_NEW, PauseMode.KEEP: PauseState.PAUSED_ALL}
 
@@ -34,8 +31,7 @@ class IdleCallbacks:
         for future, action in waiting:
             try:
                 action()
-            except Exception as error:
-                logger.warning("what waited for an idle engine failed", exc_info=True)
+            except Exception as error:  # noqa: BLE001 - the future raises it where it is waited for
                 future.set_exception(error)
             else:
                 future.set_result(None)

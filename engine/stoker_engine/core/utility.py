@@ -51,7 +51,7 @@ class UtilityCalls:
             self._answer(number, _failed(request, str(error) or type(error).__name__))
         else:
             if isinstance(result, Future):
-                result.add_done_callback(lambda future: self._answer(number, _outcome(request, future)))
+                result.add_done_callback(lambda future: self._complete(number, request, future))
             else:
                 self._answer(number, _succeeded(request, result))
 
@@ -70,6 +70,10 @@ class UtilityCalls:
         if method is None:
             raise UtilityArgumentError(f"it is no utility method; there are {', '.join(self._methods)}")
         return method.call(request.args)
+
+    def _complete(self, number: int, request: UtilityRequest, future: "Future[Any]") -> None:
+        if number in self._pending:  # else it was refused or forgotten: its outcome is nobody's, and no warning to the log
+            self._answer(number, _outcome(request, future))
 
     def _answer(self, number: int, output: UtilityOutput) -> None:
         """The first answer counts: a Future may be done after the call was refused or forgotten."""
