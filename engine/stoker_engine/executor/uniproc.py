@@ -66,8 +66,10 @@ class UniprocExecutor:
         if self._thread is None:
             self._worker.shutdown()
         else:
-            self._thread.submit(self._worker.shutdown)
+            freed = self._thread.submit(self._worker.shutdown)
             self._thread.close()
+            if freed.done():  # else the thread hangs in a step, and the end of the process frees the device
+                freed.result()
 
     def _call(self, call: Callable[..., T], *args: Any) -> Future[T]:
         if self._thread is not None:

@@ -134,6 +134,19 @@ def test_a_shutdown_during_the_load_ends_the_load(make_config: Callable[..., Eng
     assert not any(thread.name == "worker" for thread in threading.enumerate())
 
 
+@pytest.mark.parametrize("settings", [{}, {"max_concurrent_batches": 2}])
+def test_a_device_that_cannot_be_freed_is_told_from_whichever_thread(
+    make_config: Callable[..., EngineConfig], monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    class StuckWorker(uniproc.Worker):
+        def shutdown(self) -> None:
+            raise RuntimeError("the device does not answer")
+
+    monkeypatch.setattr(uniproc, "Worker", StuckWorker)
+    with pytest.raises(RuntimeError, match="does not answer"):
+        UniprocExecutor(make_config(**settings)).shutdown()
+
+
 def test_steps_under_way_at_the_end_do_not_keep_the_worker(make_config: Callable[..., EngineConfig]) -> None:
     config = make_config(async_scheduling=True, max_concurrent_batches=4, num_blocks_override=17, max_num_seqs=4, max_num_batched_tokens=32)
     executor = UniprocExecutor(config)
