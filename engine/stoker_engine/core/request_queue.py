@@ -60,7 +60,9 @@ class FCFSRequestQueue:
         return self._requests.popleft()
 
     def first_preempted(self) -> Request | None:
-        return next((request for request in self._requests if request.status is RequestStatus.PREEMPTED), None)
+        """They stand before all others."""
+        head = self._requests[0] if self._requests else None
+        return head if head is not None and head.status is RequestStatus.PREEMPTED else None
 
     def remove(self, requests: Collection[Request]) -> None:
         leaving = set(requests)
