@@ -4,7 +4,9 @@
 /metrics: `stoker_engine_…` and `process_…`; what concerns requests is the api's to tell.
 """
 
+import logging
 import socket
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -21,6 +23,8 @@ from stoker_engine.core.engine_metrics import CONTENT_TYPE, EngineMetrics
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.errors import ConfigError
 from stoker_engine.protocol import EnginePhase
+
+logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
 """One more closes the oldest: connections that say nothing cannot keep a probe out."""
@@ -139,7 +143,9 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             self._opened[request] = time.monotonic()
             if len(self._opened) > MAX_CONNECTIONS:
-                _hang_up(next(iter(self._opened)))
+                oldest = next(iter(self._opened))
+                del self._opened[oldest]  # its thread may take a moment: the next connection is to close the next one
+                _hang_up(oldest)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -156,7 +162,9 @@ class _Server(ThreadingHTTPServer):
                     _hang_up(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle of its request is nobody's fault."""
+        """A client that went away in the middle of its request is nobody's fault. Anything else is ours, and no reason to end the engine."""
+        if not isinstance(sys.exception(), OSError):
+            logger.exception("a probe could not be answered")
 
 
 class _ServerV6(_Server):
