@@ -60,8 +60,8 @@ from stoker_engine.supervisor_pipe import SupervisorPipe
 
 T = TypeVar("T")
 
-
 HANG_SECONDS = 3600.0
+"""Longer than any test waits."""
 
 
 class Reply(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,12 +98,6 @@ class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ignore_sigterm_seconds: float = 0.0
 
 
-def _done(result: T) -> Future[T]:
-    future: Future[T] = Future()
-    future.set_result(result)
-    return future
-
-
 class _RequestState:
     __slots__ = ("data", "num_computed", "reply", "token_ids")
 
@@ -124,9 +118,9 @@ class ScriptedExecutor:
         self._scheduled: list[str] = []
         self._num_steps = 0
         self._next_step = 0.0
+        self._missing = set[str]()
         if script.ignore_sigterm_seconds:
             _ignore_signals(script.ignore_sigterm_seconds)
-        self._missing = set[str]()
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         script = self._script
@@ -243,6 +237,12 @@ class ScriptedExecutor:
             logprobs=np.tile(values, (len(own), 1)),
             ranks=np.ones(len(own), np.int32),
         )
+
+
+def _done(result: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
 
 
 def _ignore_signals(seconds: float) -> None:
