@@ -15,7 +15,7 @@ from stoker_engine.executor.base import Executor
 
 @dataclass(slots=True, frozen=True)
 class Batch:
-    """A step under way. `sampled` is None for a step of zero tokens, which the forward answers."""
+    """A step under way. `sampled` is None while the sampling is deferred, and for a step of zero tokens, which the forward answers."""
 
     scheduler_output: SchedulerOutput
     forward: Future[ModelRunnerOutput | None]

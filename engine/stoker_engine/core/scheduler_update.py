@@ -23,7 +23,7 @@ def take_result(state: SchedulerState, plan: StepPlan, output: ModelRunnerOutput
         request.num_output_placeholders -= 1
         if request.status is not running and request.status is not preempted:
             continue
-        engine_core_output = update_request(request, output)
+        engine_core_output = _update_request(request, output)
         outputs.setdefault(request.client_index, []).append(engine_core_output)
         if engine_core_output.finish_reason is not None:
             ended.append(request)
@@ -42,7 +42,7 @@ def find_obstacle(limits: SchedulerLimits, request: Request) -> str | None:
     return None
 
 
-def update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOutput:
+def _update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOutput:
     """For a request that the step sampled a token of. At its end, `request.status` says which."""
     request_id = request.request_id
     token_ids = output.sampled_token_ids.get(request_id)
