@@ -150,11 +150,10 @@ def assert_close(got: list[Any], wanted: list[Any]) -> None:
 
 @pytest.mark.property("P40")
 @pytest.mark.fault("G16")
-def test_every_client_and_every_way_to_step_give_the_same_answers(answers: Answers, prompts: list[list[int]]) -> None:
-    requests = random_requests(prompts, 10, seed=6)
-    wanted = answers("InprocClient", PLAIN, requests)
-    assert_equal(answers("SyncMPClient", BATCH_QUEUE, requests), wanted)
-    assert_equal(answers("AsyncMPClient", ASYNC_SCHEDULED, requests), wanted)
+def test_the_simplest_and_the_most_concurrent_way_give_the_same_answers(answers: Answers, prompts: list[list[int]]) -> None:
+    requests = random_requests(prompts, 5, seed=6)
+    small = {"max_num_seqs": 8, "max_num_batched_tokens": 64}
+    assert_equal(answers("AsyncMPClient", ASYNC_SCHEDULED | small, requests), answers("InprocClient", PLAIN | small, requests))
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ print(*(f"{loaded},{dropped}" for loaded, dropped in sizes))
 def test_prompts_and_conversations_are_answered_and_a_dropped_llm_ends_its_process(smollm2_path: Path) -> None:
     this = psutil.Process()
     before, num_files = {child.pid for child in this.children()}, this.num_fds()
-    llm = LLM(smollm2_path, **SMALL)
+    llm = LLM(smollm2_path, max_concurrent_batches=2, **SMALL)
     (answer,) = llm.chat(CAPITAL, SamplingParams(temperature=0, max_tokens=24), progress=False)
     assert answer.outputs[0].text == "The capital of France is Paris."
     assert answer.outputs[0].finish_reason is FinishReason.STOP
@@ -63,6 +63,7 @@ def test_prompts_and_conversations_are_answered_and_a_dropped_llm_ends_its_proce
 
 
 @pytest.mark.fault("B13")
+@pytest.mark.stress
 def test_dropping_an_llm_in_this_process_returns_its_memory() -> None:
     done = subprocess.run([sys.executable, "-c", DROP, MODEL], capture_output=True, text=True, check=True, timeout=120)
     sizes = [tuple(map(int, pair.split(","))) for pair in done.stdout.split()]
@@ -89,6 +90,7 @@ def test_a_model_that_is_not_there_is_named() -> None:
         LLM("/nowhere")
 
 
+@pytest.mark.stress
 def test_the_readmes_example_prints_what_it_says() -> None:
     code, printed = re.search(r"## In Python\n.*?```python\n(.*?)```.*?```\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL).groups()  # type: ignore[union-attr]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
