@@ -75,9 +75,10 @@ class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A scripted model. Past the end of a reply it repeats the last token; with no default reply the next token is a hash of all tokens so far.
 
     Time: `load_seconds` with progress, then `ready_seconds` of warming up; a step takes `step_seconds`, or as long as gives each stream
-    `tokens_per_second`. Faults: `load_error` fails the load with these words; `hang_in_load` and `hang_at_step` sleep for an hour; `crash_at_step` raises;
-    `exit_code` ends the process without a word, in the step `exit_at_step`, or at the end of the load where there is none; `failing_token_id` in a prompt
-    fails that request alone. Steps count from 1. SIGTERM has no effect until `ignore_sigterm_seconds` after the first.
+    `tokens_per_second`; falling asleep takes `sleep_seconds`. Faults: `load_error` fails the load with these words; `hang_in_load` and `hang_at_step`
+    wait for an hour; `crash_at_step` raises; `exit_code` ends the process without a word, in the step `exit_at_step`, or at the end of the load where
+    there is none; `failing_token_id` in a prompt fails that request alone. Steps count from 1. SIGTERM has no effect until `ignore_sigterm_seconds`
+    after the first.
     """
 
     vocab_size: int = 49152
@@ -88,6 +89,7 @@ class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ready_seconds: float = 0.0
     step_seconds: float = 0.0
     tokens_per_second: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    sleep_seconds: float = 0.0
     load_error: str | None = None
     hang_in_load: bool = False
     hang_at_step: int | None = None
@@ -171,6 +173,7 @@ class ScriptedExecutor:
 
     def sleep(self, level: int) -> None:
         """A script has no memory to give back, but must not be asked for a step without it."""
+        time.sleep(self._script.sleep_seconds)
         self._missing = {"weights", "kv_cache"}
 
     def wake_up(self, tags: Collection[str]) -> None:

@@ -51,7 +51,6 @@ class EngineCoreProc(EngineCore):
         inputs = self._link.inputs
         pulse = self._link.pulse
         while self._shutdown.state is ShutdownState.RUNNING and self._is_idle():
-            pulse.idle()
             self._handle_input(inputs.get())
         pulse.turn()
         while True:
@@ -62,8 +61,10 @@ class EngineCoreProc(EngineCore):
             self._handle_input(item)
 
     def _is_idle(self) -> bool:
-        """There is nothing to compute. What waited for that is done first, and may be work itself."""
-        self.control.fire_if_idle()
+        """There is nothing to compute. What waited for that is done first: it takes as long as memory takes to move, and may be work itself."""
+        if not self.has_work():
+            self._link.pulse.idle()
+            self.control.fire_if_idle()
         return not self.has_work()
 
     def _process_engine_step(self) -> None:
@@ -108,7 +109,9 @@ class EngineCoreProc(EngineCore):
             case AbortRequests(_, request_ids):
                 self.abort_requests(request_ids)
             case CallUtility(_, call):
+                self._link.pulse.idle()  # a call that moves memory takes as long as it takes: it is no step that hangs
                 self._utilities.call(call, self._reply_to_utility)
+                self._link.pulse.turn()
 
     def _handle_shutdown(self) -> bool:
         """False when the loop must end."""

@@ -131,6 +131,16 @@ async def test_a_paused_engine_with_frozen_requests_waits_and_does_not_count_as_
         assert (await last_output(client, "a")).finish_reason is FinishReason.LENGTH
 
 
+async def test_a_busy_engine_may_take_longer_to_fall_asleep_than_a_step_may_take(
+    socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
+) -> None:
+    script = Script(step_seconds=0.01, sleep_seconds=1.6)
+    with FakeEngineCore(config(socket_dir, engine_hang_timeout="1s"), script):
+        await begin(client, wait_until, 5000)
+        await control.sleep(1, PauseMode.KEEP)
+        assert await control.is_sleeping()
+
+
 @pytest.mark.case("C063")
 @pytest.mark.parametrize("mode", [PauseMode.WAIT, PauseMode.KEEP])
 async def test_memory_goes_when_the_steps_under_way_have_ended_and_the_request_has_its_own_tokens(
