@@ -57,7 +57,7 @@ class HandshakeLink:
         self._max_silence_seconds = max_silence_seconds
         self._client: bytes | None = None
         self._is_greeted = False
-        self._heard = time.monotonic()
+        self._heard = pulse.clock.now()
         self._drops = DropLog(logger)
         self._outbox: deque[EngineHandshakeMessage] = deque()
         self._waker = Waker()
@@ -151,6 +151,7 @@ class HandshakeLink:
         # A failure that no api has heard of yet is worth a moment's wait for a connection.
         while not self._closing or (self.phase is EnginePhase.FAILED and not self._connected and time.monotonic() < self._close_deadline):
             events: dict[Any, int] = dict(poller.poll(max(0, int((next_heartbeat - time.monotonic()) * 1000))))
+            self._pulse.clock.tick()
             if self._waker.fileno in events:
                 self._waker.drain()
             if monitor in events:
@@ -186,7 +187,7 @@ class HandshakeLink:
 
     def _check_client(self) -> None:
         """The fallback for a closed connection: an api that hangs, or is stopped, takes no outputs."""
-        silence = time.monotonic() - self._heard
+        silence = self._pulse.clock.now() - self._heard
         if self._client is not None and silence > self._max_silence_seconds:
             self._lose_client(f"it has not been heard of for {silence:.0f} s")
 
@@ -196,7 +197,7 @@ class HandshakeLink:
         except msgspec.MsgspecError as error:
             self._drops.dropped("an undecodable handshake frame", error)
             return
-        self._heard = time.monotonic()
+        self._heard = self._pulse.clock.now()
         match message:
             case EngineHandshakeMetadata():
                 self._on_init(message)

@@ -1,7 +1,6 @@
 """EnginePulse: what the handshake thread, the health server and the watchdog know of the main loop."""
 
-import time
-
+from stoker_engine.core.running_clock import RunningClock
 from stoker_engine.protocol import Heartbeat
 
 
@@ -9,29 +8,34 @@ class EnginePulse:
     """Written by the main loop, read by other threads; each field is one atomic store.
 
     `num_steps` counts the steps that computed something, `num_requests` the requests that the loop works on: none while it waits for input.
-    `last_turn` is when the loop last looked at its input, None while it waits there.
+    `last_turn` numbers the loop's looks at its input, None while it waits there. Ages are told by `clock`, which the handshake thread ticks.
     """
 
-    __slots__ = ("_step_started", "last_turn", "num_requests", "num_steps")
+    __slots__ = ("_num_turns", "_step_started", "_turned", "clock", "last_turn", "num_requests", "num_steps")
 
     def __init__(self) -> None:
+        self.clock = RunningClock()
         self.num_steps = 0
         self.num_requests = 0
-        self.last_turn: float | None = None
+        self.last_turn: int | None = None
+        self._num_turns = 0
+        self._turned: float | None = None
         self._step_started: float | None = None
 
     def turn(self) -> None:
         """The loop is about to look at its input."""
-        self.last_turn = time.monotonic()
+        self._turned = self.clock.now()
+        self._num_turns += 1
+        self.last_turn = self._num_turns
 
     def idle(self) -> None:
         """The loop waits for input: no age grows, and nothing is expected of it."""
-        self.last_turn = None
+        self.last_turn = self._turned = None
         self.num_requests = 0
 
     def step_begins(self, num_requests: int) -> None:
         self.num_requests = num_requests
-        self._step_started = time.monotonic()
+        self._step_started = self.clock.now()
 
     def step_ended(self, num_requests: int) -> None:
         self.num_requests = num_requests
@@ -46,11 +50,11 @@ class EnginePulse:
         return self._step_started is not None
 
     def heartbeat(self) -> Heartbeat:
-        now = time.monotonic()
-        last_turn, step_started = self.last_turn, self._step_started
+        turned, step_started = self._turned, self._step_started
+        now = self.clock.now()
         return Heartbeat(
             num_steps=self.num_steps,
-            loop_age=0.0 if last_turn is None else now - last_turn,
-            step_age=0.0 if step_started is None else now - step_started,
+            loop_age=0.0 if turned is None else max(0.0, now - turned),
+            step_age=0.0 if step_started is None else max(0.0, now - step_started),
             num_requests=self.num_requests,
         )
