@@ -62,6 +62,14 @@ async def statuses(http: httpx.AsyncClient, *paths: str) -> list[int]:
     return [(await http.get(path)).status_code for path in paths]
 
 
+def is_open(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+
+
 async def metric(http: httpx.AsyncClient, name: str, **labels: str) -> float:
     families = text_string_to_metric_families((await http.get("/metrics")).text)
     return next(sample.value for family in families for sample in family.samples if sample.name == name and sample.labels == labels)
@@ -152,6 +160,16 @@ async def test_connections_that_say_nothing_keep_no_probe_out(config: EngineConf
         assert await statuses(http, *["/livez"] * 20) == [200] * 20
         silent[0].settimeout(10)
         assert silent[0].recv(1) == b"", "the oldest is closed"
+        for connection in silent:
+            connection.close()
+
+
+async def test_a_burst_of_connections_leaves_no_more_open_than_there_may_be(config: EngineConfig, http: httpx.AsyncClient) -> None:
+    with FakeEngineCore(config, Script()):
+        assert (await http.get("/livez")).status_code == 200
+        silent = [socket.create_connection(("127.0.0.1", config.health_port or 0)) for _ in range(5 * MAX_CONNECTIONS)]
+        assert (await http.get("/livez")).status_code == 200, "which the server accepts after them"
+        assert sum(is_open(connection) for connection in silent) < MAX_CONNECTIONS
         for connection in silent:
             connection.close()
 
