@@ -133,9 +133,9 @@ class EngineConfig(EngineSettings, frozen=True, kw_only=True):
 
     model: ModelConfig
     lifecycle: LifecycleConfig = LifecycleConfig()
-    socket_dir: Annotated[str, Meta(max_length=64, description="Directory of the sockets shared with the api.")] = "/run/stoker"
+    socket_dir: Annotated[str, Meta(min_length=1, max_length=64, description="Directory of the sockets shared with the api.")] = "/run/stoker"
     engine_index: Annotated[int, Meta(ge=0, le=65535, description="This engine's number among those of its api.")] = 0
-    health_host: Annotated[str, Meta(description="Address of the engine's own probes and metrics.")] = "0.0.0.0"
+    health_host: Annotated[str, Meta(min_length=1, description="Address of the engine's own probes and metrics.")] = "0.0.0.0"
     health_port: Annotated[
         Annotated[int, Meta(ge=1, le=65535)] | None, Meta(description="Port of the engine's own probes and metrics. Default: there are none.")
     ] = None

@@ -2,6 +2,8 @@
 
 import os
 
+from stoker_engine.errors import ConfigError
+
 
 class SupervisorPipe:
     """A pipe for `--supervisor-fd`: a child that inherits `read_end` ends when this process does, or at `close`."""
@@ -16,3 +18,11 @@ class SupervisorPipe:
             self._is_open = False
             os.close(self.read_end)
             os.close(self._write_end)
+
+
+def check_supervisor_fd(fd: int) -> None:
+    """Raises ConfigError where nothing was inherited under that number. Before a program opens files of its own, which may get the number."""
+    try:
+        os.fstat(fd)
+    except (OSError, OverflowError):
+        raise ConfigError(f"--supervisor-fd: there is no inherited file descriptor {fd}") from None

@@ -10,6 +10,7 @@ from stoker_engine.core.handshake import HandshakeLink
 from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, InputThread
 from stoker_engine.core.output_thread import OutputThread
 from stoker_engine.core.pulse import EnginePulse
+from stoker_engine.errors import ConfigError
 from stoker_engine.protocol import engine_identity, new_incarnation
 
 
@@ -18,6 +19,8 @@ class EngineLink:
 
     def __init__(self, config: EngineConfig) -> None:
         self.addresses = SocketAddresses(config.socket_dir)
+        if self.addresses.directory.exists() and not self.addresses.directory.is_dir():
+            raise ConfigError(f"--socket-dir: {config.socket_dir} is not a directory")
         self.identity = engine_identity(config.engine_index, new_incarnation())
         self.pulse = EnginePulse()
         self.inputs: queue.SimpleQueue[EngineInput] = queue.SimpleQueue()

@@ -21,6 +21,7 @@ from stoker_engine.errors import ConfigError, ModelLoadError
 from stoker_engine.executor.base import Executor
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.protocol import EnginePhase
+from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 
 logger = logging.getLogger(__name__)
@@ -46,10 +47,13 @@ class EngineProcess:
     def run(self) -> ExitCode:
         """Runs until the engine has shut down or failed, and returns the exit code."""
         threading.excepthook = self._thread_failed
-        StopSignals(self._shutdown)
-        if self._config.supervisor_fd is not None:
-            self._shutdown.watch_supervisor(self._config.supervisor_fd)
+        supervisor_fd = self._config.supervisor_fd
         try:
+            if supervisor_fd is not None:
+                check_supervisor_fd(supervisor_fd)
+            StopSignals(self._shutdown)
+            if supervisor_fd is not None:
+                self._shutdown.watch_supervisor(supervisor_fd)
             return self._run()
         except SystemExit:
             return self._end(ExitCode.OK, "Aborted", f"{self._shutdown.cause} while {self._phase().value}")

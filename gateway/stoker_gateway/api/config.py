@@ -30,8 +30,8 @@ class ApiConfig(ApiSettings, frozen=True, kw_only=True):
 
     model: ModelConfig
     lifecycle: LifecycleConfig = LifecycleConfig()
-    socket_dir: Annotated[str, Meta(max_length=64, description="Directory of the sockets shared with the engine.")] = "/run/stoker"
-    host: Annotated[str, Meta(description="Address to listen on.")] = "0.0.0.0"
+    socket_dir: Annotated[str, Meta(min_length=1, max_length=64, description="Directory of the sockets shared with the engine.")] = "/run/stoker"
+    host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
     supervisor_fd: Annotated[

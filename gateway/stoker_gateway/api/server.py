@@ -16,6 +16,7 @@ from stoker_engine.frontend.admission import QueueLimits
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.model_files import resolve_model
+from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_engine.tokenizer import load_tokenizer
 from stoker_gateway.api.app import create_app
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 def run(config: ApiConfig) -> ExitCode:
     """Serves until told to stop. An error that ends the process is one line on stderr and the termination message's lastError."""
     try:
+        if config.supervisor_fd is not None:
+            check_supervisor_fd(config.supervisor_fd)
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code, message = runner.run(_serve(config, listener))
     except EngineError as error:
