@@ -152,7 +152,7 @@ def assert_close(got: list[Any], wanted: list[Any]) -> None:
 @pytest.mark.fault("G16")
 def test_the_simplest_and_the_most_concurrent_way_give_the_same_answers(answers: Answers, prompts: list[list[int]]) -> None:
     requests = random_requests(prompts, 5, seed=6)
-    small = {"max_num_seqs": 8, "max_num_batched_tokens": 64}
+    small = {"max_num_seqs": 8, "max_num_batched_tokens": 128}
     assert_equal(answers("AsyncMPClient", ASYNC_SCHEDULED | small, requests), answers("InprocClient", PLAIN | small, requests))
 
 
