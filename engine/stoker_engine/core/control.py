@@ -104,9 +104,9 @@ class CoreControl:
             self._pause.resume()
 
     def begin_drain(self) -> bool:
-        """Lets requests that a pause holds finish. False where they cannot: the engine has no memory to run them."""
+        """Lets requests that a pause holds finish, and READY is not said again. False where they cannot: the engine has no memory to run them."""
         if self._sleep.has_memory:
-            self._sleep.end()
+            self._pause.resume()
         return self._sleep.has_memory
 
     def _forget_blocks(self) -> None:

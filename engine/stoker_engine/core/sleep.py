@@ -67,11 +67,8 @@ class Sleep:
                 self._asleep -= {tag}
             elif tag in wanted:
                 logger.warning("wake_up: %s: awake already", tag)
-        if self.has_memory:
-            self.end()
-
-    def end(self) -> None:
-        """Scheduling resumes. For an engine that has its memory."""
+        if not self.has_memory:
+            return
         was_asleep, self._asleep = self.is_sleeping, frozenset()
         self._pause.resume()
         if was_asleep:

@@ -130,6 +130,17 @@ def test_level_0_keeps_memory_and_cache(controlled: MakeEngine) -> None:
     assert not engine.control.is_sleeping()
 
 
+def test_a_drain_lets_the_requests_of_a_sleep_with_memory_finish_and_is_not_taken_for_a_wake_up(controlled: MakeEngine) -> None:
+    engine = controlled()
+    engine.engine.add("a", range(1, 9), max_tokens=3, eos_token_ids=[])
+    engine.step()
+    engine.control.sleep(SleepLevel.SCHEDULING, KEEP)
+    assert engine.control.begin_drain()
+    engine.run()
+    assert engine.finish_reason("a") is FinishReason.LENGTH
+    assert engine.phases == [EnginePhase.SLEEPING]
+
+
 def test_a_pause_ends_with_its_client_and_a_sleep_does_not(controlled: MakeEngine) -> None:
     engine = controlled()
     engine.control.pause(KEEP)
