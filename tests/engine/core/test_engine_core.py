@@ -121,7 +121,6 @@ def test_aborts_of_another_thread_do_not_wait_for_a_step_once_one_comes_in_its_o
     assert scripted.core.scheduler.num_unfinished_requests == 0
 
 
-@pytest.mark.fault("F5")
 def test_the_end_of_all_requests_is_told_with_the_ends_that_waited_for_a_step(core_of: Callable[..., Any], request_of: Callable[..., Any]) -> None:
     scripted = core_of()
     scripted.core.add_request(request_of("too long", [1] * 64))

@@ -258,7 +258,6 @@ async def test_an_engine_without_its_memory_ends_at_once_when_told_to(socket_dir
     assert termination(socket_dir)["aborted"] == 1
 
 
-@pytest.mark.fault("F5")
 async def test_a_stop_right_after_a_pause_that_aborts_loses_no_requests_end(
     socket_dir: str, client: AsyncMPClient, control: Control, wait_until: WaitUntil
 ) -> None:
