@@ -1,7 +1,6 @@
-"""The api's end of the handshake link: takes HELLO, answers INIT, and keeps what is known of the engine."""
+"""The api's end of the handshake link: takes HELLO, answers INIT, and watches the engine's connection and heartbeats."""
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -14,8 +13,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from stoker_engine.drop_log import DropLog
 from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.engine_record import EngineRecord
 from stoker_engine.frontend.engine_status import EngineStatus
-from stoker_engine.frontend.listening_clock import ListeningClock
 from stoker_engine.protocol import (
     HEARTBEAT_SECONDS,
     PROTOCOL_VERSION,
@@ -43,7 +42,7 @@ _SRCFD = 2
 
 
 class HandshakeServer:
-    """The ROUTER of one api and the state of its engine. Lives in one event loop.
+    """The ROUTER of one api, and which engine is behind it. Lives in one event loop.
 
     `on_engine_lost` is called with a reason when the engine's connection closes, when HELLO is said in its place, or when it hangs. An engine that
     was given up so and is alive after all is greeted anew: INIT makes it forget its requests.
@@ -59,8 +58,7 @@ class HandshakeServer:
         on_engine_lost: Callable[[str], None],
     ) -> None:
         self._client_incarnation = client_incarnation
-        self._engine_index = config.engine_index
-        self._hang_seconds = config.hang_seconds
+        self._config = config
         self._on_engine_lost = on_engine_lost
         self._router = context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.LINGER, 0)
@@ -72,15 +70,12 @@ class HandshakeServer:
         self._given_up: bytes | None = None
         self._stranger: bytes | None = None
         self._fd = -1
-        self._status = EngineStatus(hang_seconds=config.hang_seconds)
-        self._phase_since = time.monotonic()
-        self._clock = ListeningClock()
-        self._last_heard = self._last_progress = self._clock.now()
+        self._record = EngineRecord(config.hang_seconds)
         self._tasks: list[asyncio.Task[None]] = []
         self._drops = DropLog(logger)
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(work) for work in (self._receive(), self._send_heartbeats(), self._clock.run())]
+        self._tasks = [asyncio.create_task(work) for work in (self._receive(), self._send_heartbeats(), self._record.clock.run())]
 
     @property
     def identity(self) -> bytes | None:
@@ -89,16 +84,7 @@ class HandshakeServer:
 
     @property
     def status(self) -> EngineStatus:
-        now = self._clock.now()
-        return dataclasses.replace(
-            self._status,
-            is_connected=self._identity is not None,
-            is_given_up=self._given_up is not None,
-            seconds=time.monotonic() - self._phase_since,
-            silence=now - self._last_heard,
-            # By its heartbeats: while there are none, its silence counts, and a stop is not taken for a hang before its time.
-            stall=max(0.0, self._last_heard - self._last_progress),
-        )
+        return self._record.status(is_connected=self._identity is not None, is_given_up=self._given_up is not None)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -108,7 +94,7 @@ class HandshakeServer:
     async def wait_for_phase(self, number: int) -> None:
         """Returns when the report of this phase, or a later one, has come: whoever has put an engine to sleep or woken it finds it so."""
         deadline = time.monotonic() + REPORT_SECONDS
-        while self._status.phase_number < number and self._identity is not None and time.monotonic() < deadline:
+        while self._record.phase_number < number and self._identity is not None and time.monotonic() < deadline:
             await asyncio.sleep(REPORT_POLL_SECONDS)
 
     async def close(self) -> None:
@@ -149,18 +135,16 @@ class HandshakeServer:
         except (ValueError, IndexError, msgspec.MsgspecError) as error:
             self._drops.dropped("an undecodable handshake frame", error)
             return
-        if index != self._engine_index:
-            self._drops.dropped(f"a handshake frame of engine {index}", f"this api serves engine {self._engine_index}")
+        if index != self._config.engine_index:
+            self._drops.dropped(f"a handshake frame of engine {index}", f"this api serves engine {self._config.engine_index}")
         elif isinstance(message, Hello):
             await self._on_hello(identity, frames[0].get(_SRCFD), message)
         elif identity == self._identity:
-            self._last_heard = self._clock.now()
-            self._on_report(message)
+            self._record.heard(message)
         elif identity == self._given_up:
             await self._on_report_of_given_up(identity, frames[0].get(_SRCFD), message)
         elif isinstance(message, PhaseReport) and self._identity is None:
-            # The last words of an engine whose end was noticed first.
-            self._status = dataclasses.replace(self._status, phase=message.phase, message=message.message)
+            self._record.last_words(message)
         elif self._identity is None and identity == self._stranger and isinstance(message, Heartbeat):
             # What took its place is gone, and it has spoken twice since: it lives.
             await self._adopt(identity, frames[0].get(_SRCFD))
@@ -171,60 +155,37 @@ class HandshakeServer:
     async def _on_report_of_given_up(self, identity: bytes, fd: Any, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
         """It may tell why it ends, or show that its loop turns again."""
         if isinstance(message, PhaseReport) and message.phase is EnginePhase.FAILED:
-            self._on_report(message)
-        elif isinstance(message, Heartbeat) and max(message.step_age, message.loop_age) <= self._hang_seconds:
-            logger.info("engine %d goes on: beginning anew", self._engine_index)
+            self._record.take(message)
+        elif isinstance(message, Heartbeat) and max(message.step_age, message.loop_age) <= self._config.hang_seconds:
+            logger.info("engine %d goes on: beginning anew", self._config.engine_index)
             await self._adopt(identity, fd)
 
     async def _on_hello(self, identity: bytes, fd: Any, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
             self._drops.dropped("an engine's HELLO", f"it speaks protocol {hello.protocol_version}, this api {PROTOCOL_VERSION}")
             if self._identity is None:
-                words = f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}"
-                self._status = EngineStatus(phase=EnginePhase.FAILED, message=words, hang_seconds=self._hang_seconds)
+                self._record.refuse(f"protocol {hello.protocol_version}, the api speaks {PROTOCOL_VERSION}")
             return
         if self._identity is not None:
             self._engine_lost("it began anew" if identity == self._identity else "another engine took its place")
-        logger.info("engine %d, pid %d, said hello", self._engine_index, hello.pid)
+        logger.info("engine %d, pid %d, said hello", self._config.engine_index, hello.pid)
         await self._adopt(identity, fd)
 
     async def _adopt(self, identity: bytes, fd: Any) -> None:
         self._given_up = None
         self._identity, self._fd = identity, int(fd)
-        self._status = EngineStatus(phase=EnginePhase.STARTING, hang_seconds=self._hang_seconds)
-        self._phase_since = time.monotonic()
-        self._last_heard = self._last_progress = self._clock.now()
+        self._record.begin()
         await self._send(EngineHandshakeMetadata(PROTOCOL_VERSION, self._client_incarnation))
 
-    def _on_report(self, message: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
-        match message:
-            case PhaseReport():
-                self._status = dataclasses.replace(
-                    self._status, phase=message.phase, progress=message.progress, message=message.message, phase_number=message.number
-                )
-                self._phase_since = time.monotonic() - message.seconds
-            case EngineCoreReadyResponse():
-                # An engine that sleeps says so before it says what it could do.
-                phase = EnginePhase.SLEEPING if self._status.phase is EnginePhase.SLEEPING else EnginePhase.READY
-                self._status = dataclasses.replace(self._status, phase=phase, progress=1.0, message="", ready=message)
-                self._phase_since = time.monotonic()
-            case Heartbeat():
-                last = self._status.heartbeat
-                if not message.num_requests or last is None or message.num_steps != last.num_steps:
-                    self._last_progress = self._clock.now()
-                self._status = dataclasses.replace(self._status, heartbeat=message)
-
     def _engine_lost(self, reason: str) -> None:
-        logger.warning("engine %d is gone: %s", self._engine_index, reason)
+        logger.warning("engine %d is gone: %s", self._config.engine_index, reason)
         self._identity = None
-        phase = self._status.phase if self._status.phase is EnginePhase.DRAINING else EnginePhase.FAILED
-        self._status = dataclasses.replace(self._status, phase=phase, ready=None, heartbeat=None, message=self._status.message or reason)
-        self._phase_since = time.monotonic()
+        self._record.end(reason)
         self._on_engine_lost(reason)
 
     def _give_up(self, identity: bytes, reason: str) -> None:
         """Its requests end now; its connection stays, and whether it closes is watched."""
-        self._status = dataclasses.replace(self._status, message=reason)
+        self._record.give_up(reason)
         self._engine_lost(reason)
         self._given_up = identity
 
