@@ -18,7 +18,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 class LLM:
     """A model and its engine. `model` is a URI (`package://…`, `file:///…`) or the path of a Hugging Face directory or GGUF file; `settings` are the engine's
-    own, such as `max_model_len=4096`.
+    own, such as `max_model_len=4096`. With `log_stats` the log gets a line of figures at level INFO every ten seconds of work.
 
     The engine runs in a process of its own, or, with `multiprocess_mode=False`, in this one. `close()`, the end of a `with` block and the collection of
     the object end it and return its memory.
