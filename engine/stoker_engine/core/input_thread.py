@@ -72,7 +72,6 @@ class InputThread:
         self._closing = True
         self._waker.wake()
         self._thread.join(timeout=1.0)
-        self._waker.close()
 
     def _run(self) -> None:
         with zmq.Context() as context:
@@ -82,6 +81,7 @@ class InputThread:
                 self._serve(dealer, wanted)
                 if dealer is not None:
                     dealer.close(0)
+        self._waker.close()  # here, not in `close`: a thread that is late still polls it
 
     def _serve(self, dealer: zmq.Socket[bytes] | None, wanted: tuple[int, bytes | None]) -> None:
         """Takes messages until another link is wanted."""
