@@ -59,4 +59,4 @@ def not_ready_reason(state: ApiState) -> str | None:
     """Why a request would not be served now; None if it would."""
     if state.drain.is_draining:
         return "the api is draining"
-    return None if state.engine.is_ready else state.engine_explanation
+    return None if state.engine.is_ready else state.engine.status.explanation

@@ -41,14 +41,8 @@ class ApiState:
         """The engine's capacity. Raises EngineNotReadyError while it does not serve."""
         ready = self.engine.status.ready
         if not self.engine.is_ready or ready is None:
-            raise EngineNotReadyError(f"The model is not ready: {self.engine_explanation}.")
+            raise EngineNotReadyError(f"The model is not ready: {self.engine.status.explanation}.")
         return ready
-
-    @property
-    def engine_explanation(self) -> str:
-        """Why the engine does not serve."""
-        status = self.engine.status
-        return "the engine is connecting" if status.is_ready else status.explanation
 
 
 def make_state(config: ApiConfig, engine: AsyncLLM, tokenizer: Tokenizer, metrics: Metrics, drain: Drain) -> ApiState:
