@@ -8,7 +8,7 @@ import msgspec
 from stoker_engine.errors import ContextLengthError, ParameterError
 from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_model, check_something_is_allowed, check_text, check_token_ids, check_types
 from stoker_engine.frontend.renderer import Prompt, text_of
-from stoker_engine.protocol import EngineCoreReadyResponse, EngineCoreRequest
+from stoker_engine.protocol import MAX_REQUEST_ID_LENGTH, EngineCoreReadyResponse, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
@@ -16,6 +16,8 @@ MAX_INLINE_WORK = 4096
 """A request that takes more, by `processing_work`, is processed on a thread: about a millisecond, in which the event loop serves others."""
 INTERNAL_ID_BYTES = 8
 """Random, so that no two apis, nor one in a year of requests of the same external id, use an internal id twice."""
+MAX_EXTERNAL_ID_LENGTH = MAX_REQUEST_ID_LENGTH - 64
+"""In characters: an internal id has the random bytes and the number of a choice, too."""
 _MAX_PRIORITY = 2**31 - 1
 _WORK_PER_STRING = 12
 """What a call of the tokenizer costs besides its characters, in characters."""
@@ -94,6 +96,9 @@ class InputProcessor:
         )
 
     def _check_options(self, options: RequestOptions) -> None:
+        if len(options.request_id) > MAX_EXTERNAL_ID_LENGTH:
+            raise ParameterError(f"request_id must have at most {MAX_EXTERNAL_ID_LENGTH} characters, got {len(options.request_id)}", "request_id")
+        check_text("request_id", options.request_id)
         if options.priority and not self._priority_scheduling:
             raise ParameterError(f"priority must be 0, got {options.priority}: this model is not served with schedulingPolicy priority", "priority")
         if abs(options.priority) > _MAX_PRIORITY:

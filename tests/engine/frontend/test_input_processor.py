@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from stoker_engine.errors import ContextLengthError, ParameterError
-from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, RequestOptions, processing_work
+from stoker_engine.frontend.input_processor import MAX_EXTERNAL_ID_LENGTH, MAX_INLINE_WORK, InputProcessor, RequestOptions, processing_work
+from stoker_engine.frontend.parallel_sampling import ParentRequest
 from stoker_engine.frontend.renderer import Prompt, TemplatedPrompt
-from stoker_engine.protocol import EngineCoreRequest, decode_request, encode
-from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.protocol import MAX_REQUEST_ID_LENGTH, EngineCoreRequest, decode_request, encode
+from stoker_engine.sampling_params import MAX_N, SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
 OPTIONS = RequestOptions(request_id="chat-1")
@@ -167,12 +168,19 @@ def test_all_logprobs_are_allowed_where_the_limit_is_the_vocabulary(byte_tokeniz
 
 @pytest.mark.parametrize(
     ("options", "parameter"),
-    [({"priority": 1}, "priority"), ({"cache_salt": ""}, "cache_salt"), ({"cache_salt": "\udc00"}, "cache_salt")],
+    [({"priority": 1}, "priority"), ({"cache_salt": ""}, "cache_salt"), ({"cache_salt": "\udc00"}, "cache_salt"), ({"request_id": "\ud800"}, "request_id")],
 )
 def test_options_that_cannot_be_honored_are_refused(processor: InputProcessor, options: dict[str, Any], parameter: str) -> None:
     with pytest.raises(ParameterError) as raised:
-        process(processor, options=RequestOptions(request_id="r", **options))
+        process(processor, options=RequestOptions(**({"request_id": "r"} | options)))
     assert raised.value.parameter == parameter
+
+
+def test_the_longest_request_id_is_short_enough_for_the_engine_with_all_its_choices(processor: InputProcessor) -> None:
+    request = process(processor, n=MAX_N, temperature=1.0, options=RequestOptions(request_id="é" * MAX_EXTERNAL_ID_LENGTH))
+    assert max(map(len, ParentRequest(request).child_request_ids)) <= MAX_REQUEST_ID_LENGTH
+    with pytest.raises(ParameterError, match="request_id must have at most 960 characters, got 961"):
+        process(processor, options=RequestOptions(request_id="r" * (MAX_EXTERNAL_ID_LENGTH + 1)))
 
 
 def test_a_priority_is_taken_where_priorities_count(smollm2_tokenizer: Tokenizer) -> None:

@@ -23,6 +23,7 @@ from stoker_engine.frontend.socket_directory import SocketDirectory, private_uma
 from stoker_engine.protocol import (
     ENGINE_CORE_DEAD,
     HEARTBEAT_SECONDS,
+    MAX_REQUEST_ID_LENGTH,
     EngineCoreOutputs,
     EngineCoreRequest,
     EngineCoreRequestType,
@@ -107,6 +108,8 @@ class AsyncMPClient:
     async def add_request(self, request: EngineCoreRequest) -> None:
         if not self.is_ready:
             raise EngineNotReadyError(self.status.explanation)
+        if len(request.request_id) > MAX_REQUEST_ID_LENGTH:  # the engine could tell nobody that it cannot read it
+            raise ParameterError(f"request_id must have at most {MAX_REQUEST_ID_LENGTH} characters, got {len(request.request_id)}", "request_id")
         body = encode(request)
         self._check_size([body])
         obstacle = self._unanswered.obstacle(len(body))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker_engine.errors import EngineDeadError, EngineNotReadyError, SocketDirectoryError
+from stoker_engine.errors import EngineDeadError, EngineNotReadyError, ParameterError, SocketDirectoryError
 from stoker_engine.frontend.clients import sync_mp
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.clients.sync_mp import SyncMPClient
-from stoker_engine.protocol import EngineCoreRequest
+from stoker_engine.protocol import MAX_REQUEST_ID_LENGTH, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
 
@@ -71,6 +71,17 @@ def test_an_engine_may_die_and_another_come(socket_dir: str) -> None:
 
 @pytest.mark.property("P50")
 @pytest.mark.fault("B5")
+def test_an_id_that_the_engine_would_not_read_is_refused_and_the_longest_one_served(socket_dir: str) -> None:
+    client = SyncMPClient(ClientConfig(socket_dir))
+    with FakeEngineCore(fake_engine_config(socket_dir), Script()):
+        wait_until_ready(client)
+        with pytest.raises(ParameterError, match="request_id must have at most 1024 characters, got 1025"):
+            client.add_request(request("x" * (MAX_REQUEST_ID_LENGTH + 1)))
+        client.add_request(request("x" * MAX_REQUEST_ID_LENGTH))
+        assert client.get_output().outputs[0].request_id == "x" * MAX_REQUEST_ID_LENGTH
+        client.shutdown()
+
+
 def test_a_client_that_is_shut_down_wakes_who_waits_and_refuses_calls(socket_dir: str) -> None:
     client = SyncMPClient(ClientConfig(socket_dir))
     errors: list[EngineDeadError] = []
