@@ -91,6 +91,17 @@ def test_a_request_that_is_not_streamed_gets_its_partial_answer_at_the_deadline(
     assert answer.startswith(b"HTTP/1.1 200") and b'"finish_reason":"abort"' in answer
 
 
+def test_a_request_of_which_half_has_come_does_not_hold_up_the_end(start_api: Any, wait_for: Wait) -> None:
+    api = start_api(Script())
+    with socket.create_connection(("127.0.0.1", api.port)) as half:
+        half.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"model"')
+        assert api.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status_code == 200
+        assert api.stop() == 0
+        half.settimeout(30)
+        assert half.recv(1024).startswith(b"HTTP/1.1 503 ")
+    assert api.termination["reason"] == "Drained"
+
+
 def test_a_port_in_use_is_named(spawn_api: Any, socket_dir: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -3,11 +3,15 @@
 from starlette.requests import ClientDisconnect, Request
 
 from stoker_gateway.api.disconnect import ClientDisconnectedError
+from stoker_gateway.api.drain import Drain
 from stoker_gateway.openai.errors import body_too_large, unsupported_media_type
 
 
-async def read_json_body(request: Request, max_body_bytes: int) -> bytes:
-    """Raises ApiError 413 as soon as the body is known to be too long, 415 for a Content-Type that is not JSON; none at all is taken as JSON."""
+async def read_json_body(request: Request, max_body_bytes: int, drain: Drain) -> bytes:
+    """Raises ApiError 413 as soon as the body is known to be too long, 415 for a Content-Type that is not JSON; none at all is taken as JSON.
+
+    503 where the api drains before it is here.
+    """
     _check_content_type(request.headers.get("content-type", ""))
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > max_body_bytes:
@@ -15,11 +19,12 @@ async def read_json_body(request: Request, max_body_bytes: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > max_body_bytes:
-                raise body_too_large(max_body_bytes)
-            chunks.append(chunk)
+        async with drain.arrival():
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > max_body_bytes:
+                    raise body_too_large(max_body_bytes)
+                chunks.append(chunk)
     except ClientDisconnect:
         raise ClientDisconnectedError from None
     return b"".join(chunks)

@@ -33,7 +33,7 @@ from stoker_gateway.openai.request import ChatCompletionRequest
 
 
 async def create_chat_completion(state: ApiState, http_request: Request) -> Response:
-    body = await read_json_body(http_request, state.config.max_body_bytes)
+    body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
     request = await off_loop_if_long(len(body), lambda: decode_chat_completion_request(body))
     state.check_model(request.model)
     params = chat_sampling_params(request, state.sampling_defaults)

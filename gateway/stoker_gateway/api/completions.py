@@ -31,7 +31,7 @@ Outputs = AsyncGenerator[tuple[int, RequestOutput]]
 
 
 async def create_completion(state: ApiState, http_request: Request) -> Response:
-    body = await read_json_body(http_request, state.config.max_body_bytes)
+    body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
     request = await off_loop_if_long(len(body), lambda: decode_completion_request(body))
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")

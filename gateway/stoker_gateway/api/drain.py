@@ -2,8 +2,8 @@
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,6 +13,9 @@ from stoker_gateway.openai.errors import draining
 
 ABORT_SECONDS = 5.0
 """How long aborted requests have to send their last events to clients that read them."""
+
+ARRIVAL_SECONDS = 1.0
+"""How long a request that is still coming in has for the rest of it once the api drains."""
 
 
 class StopStage(enum.IntEnum):
@@ -47,6 +50,7 @@ class Drain:
         self._idle = asyncio.Event()
         self._idle.set()
         self._num_in_flight = 0
+        self._arriving: set[asyncio.Timeout] = set()
         self.stage = StopStage.SERVING
 
     @property
@@ -69,8 +73,22 @@ class Drain:
             if not self._num_in_flight:
                 self._idle.set()
 
+    @asynccontextmanager
+    async def arrival(self) -> AsyncIterator[None]:
+        """While a request's body comes in. Raises ApiError (503) where it does not come in time for the drain: nobody is to wait for who sends half of one."""
+        try:
+            async with asyncio.timeout(ARRIVAL_SECONDS if self.is_draining else None) as timeout:
+                self._arriving.add(timeout)
+                try:
+                    yield
+                finally:
+                    self._arriving.discard(timeout)
+        except TimeoutError:
+            raise draining() from None
+
     def request_stop(self) -> StopStage:
         """One signal more: the first drains, the second aborts, the third is for the caller to act on."""
+        self._end_arrivals()
         self.stage = StopStage(min(self.stage + 1, StopStage.KILLED))
         self._requested.set()
         if self.stage is not StopStage.DRAINING:
@@ -79,9 +97,16 @@ class Drain:
 
     def request_abort(self) -> None:
         """Aborts, also without a drain before."""
+        self._end_arrivals()
         self.stage = max(self.stage, StopStage.ABORTING)
         self._requested.set()
         self._abort_requested.set()
+
+    def _end_arrivals(self) -> None:
+        if not self.is_draining:
+            deadline = asyncio.get_running_loop().time() + ARRIVAL_SECONDS
+            for timeout in self._arriving:
+                timeout.reschedule(deadline)
 
     async def run(self, abort_all: Callable[[], Awaitable[None]]) -> DrainReport:
         """Waits for `request_stop`, then until no request is left. `abort_all` is called at the deadline or at the second request to stop."""
