@@ -124,6 +124,7 @@ class AsyncMPClient:
 
     async def abort_requests(self, request_ids: list[str]) -> None:
         self._unanswered.forget(request_ids)
+        request_ids = [request_id for request_id in request_ids if len(request_id) <= MAX_REQUEST_ID_LENGTH]  # one that is longer would make all unreadable
         if request_ids and self._route is not None:
             try:
                 for start in range(0, len(request_ids), IDS_PER_ABORT):

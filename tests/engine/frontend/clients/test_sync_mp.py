@@ -82,6 +82,17 @@ def test_an_id_that_the_engine_would_not_read_is_refused_and_the_longest_one_ser
         client.shutdown()
 
 
+def test_an_abort_ends_the_requests_beside_an_id_that_the_engine_would_not_read(socket_dir: str) -> None:
+    client = SyncMPClient(ClientConfig(socket_dir))
+    with FakeEngineCore(fake_engine_config(socket_dir), Script(step_seconds=0.01)):
+        wait_until_ready(client)
+        client.add_request(request(max_tokens=5000))
+        client.abort_requests(["x" * (MAX_REQUEST_ID_LENGTH + 1), "a"])
+        stats = client.call_utility("get_scheduler_stats")
+        assert (stats["num_running"], stats["num_waiting"], stats["num_aborted"]) == (0, 0, 1)
+        client.shutdown()
+
+
 def test_a_client_that_is_shut_down_wakes_who_waits_and_refuses_calls(socket_dir: str) -> None:
     client = SyncMPClient(ClientConfig(socket_dir))
     errors: list[EngineDeadError] = []
