@@ -91,12 +91,12 @@ class Scheduler:
         scheduler_output = plan.build()
         if plan.num_scheduled_tokens:
             self.steps_under_way.append(plan)
-        state.counters.num_batched_tokens = scheduler_output.total_num_scheduled_tokens
         state.counters.num_steps += scheduler_output.total_num_scheduled_tokens > 0
         return scheduler_output
 
     def update_from_output(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> OutputLists:
         """Takes a step's result, in the order of the steps. Returns what to tell each client, by its index; requests that ended meanwhile are passed over."""
+        self.state.counters.num_batched_tokens = scheduler_output.total_num_scheduled_tokens
         outputs, ended = take_result(self.state, self._take_plan(scheduler_output), output)
         for client_index, answers in self.take_answers().items():
             outputs.setdefault(client_index, []).extend(answers)

@@ -36,7 +36,7 @@ class SchedulerLimits:
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Totals since start, and the size of the last step."""
+    """Totals since start, and the size of the step whose result came last."""
 
     num_steps: int = 0
     num_batched_tokens: int = 0

@@ -161,3 +161,16 @@ def test_results_out_of_their_order_are_refused(engine_of: Callable[..., Any]) -
     with pytest.raises(RuntimeError, match="in the order of their steps"):
         engine.scheduler.update_from_output(second, output)
     assert first.num_scheduled_tokens == {"a": 6}
+
+
+@pytest.mark.parametrize("mode", [{}, TWO_BATCHES, ASYNC, {**ASYNC, "max_concurrent_batches": 4}])
+def test_the_statistics_tell_the_size_of_the_step_whose_result_came(engine_of: Callable[..., Any], mode: dict[str, Any]) -> None:
+    engine = engine_of(16, max_num_batched_tokens=8, **mode)
+    engine.add("a", A[:13], max_tokens=3, eos_token_ids=[])
+    sizes = []
+    while engine.has_work():
+        num_in_flight = engine.stepping.num_in_flight
+        engine.step()
+        if engine.stepping.num_in_flight <= num_in_flight:
+            sizes.append(engine.scheduler.make_stats().num_batched_tokens)
+    assert [size for size in sizes if size] == [8, 5, 1, 1]
