@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from stoker_engine.errors import EngineGenerateError
 from stoker_engine.protocol import UtilityOutput, UtilityRequest, encode
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class UtilityCalls:
             return
         try:
             result = self._invoke(request)
-        except UtilityArgumentError as error:
+        except (UtilityArgumentError, EngineGenerateError) as error:  # refused, as it may be: no traceback
             self._answer(number, _failed(request, str(error)))
         except Exception as error:
             logger.warning("call to %s failed", _name(request), exc_info=True)

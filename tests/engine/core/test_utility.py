@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker_engine.core.utility import MAX_RESULT_BYTES, UtilityCalls
+from stoker_engine.errors import EngineGenerateError
 from stoker_engine.protocol import PauseMode, SleepTag, UtilityOutput, UtilityRequest, encode
 from stoker_engine.stats import SchedulerStats
 
@@ -53,6 +54,9 @@ class Methods:
 
     def fail(self) -> None:
         raise RuntimeError("no \ud800 way")
+
+    def refuse(self) -> None:
+        raise EngineGenerateError("not now")
 
     def wait(self) -> "Future[Any]":
         self.later.append(Future())
@@ -114,6 +118,13 @@ def test_any_name_that_is_not_listed_is_refused(caller: Caller, name: str) -> No
     message = caller.failure(name)
     assert "no utility method" in message
     assert len(message) < 1000
+
+
+def test_a_refusal_is_answered_and_leaves_no_traceback_in_the_log(caller: Caller, caplog: pytest.LogCaptureFixture) -> None:
+    assert caller.failure("refuse") == "call to refuse failed: not now"
+    assert not caplog.records
+    caller.failure("fail")
+    assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize(
