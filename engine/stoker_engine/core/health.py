@@ -115,6 +115,7 @@ class HealthServer:
             server = _server_type(address[0])(address, _make_handler(self._health))
         except OSError as error:
             raise ConfigError(f"--health-port: cannot listen on {address[0]}:{address[1]}: {error.strerror or error}") from error
+        logger.info("probes and metrics on http://%s:%d", *server.server_address[:2])
         threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
 
     def loop_begins(self, scheduler: Scheduler) -> None:

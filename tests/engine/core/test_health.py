@@ -182,6 +182,12 @@ async def test_a_head_has_the_headers_of_a_get_and_an_unknown_path_is_not_found(
         assert (await http.post("/livez")).status_code == 501
 
 
+async def test_the_log_says_where_the_probes_are(config: EngineConfig, http: httpx.AsyncClient, capfd: pytest.CaptureFixture[str]) -> None:
+    with FakeEngineCore(msgspec.structs.replace(config, log_level="info"), Script()):
+        assert await statuses(http, "/livez") == [200]
+        assert f"probes and metrics on http://127.0.0.1:{config.health_port}\n" in capfd.readouterr().err
+
+
 async def test_a_port_in_use_is_a_bad_configuration_that_is_named(config: EngineConfig) -> None:
     with socket.create_server(("127.0.0.1", config.health_port or 0)), FakeEngineCore(config, Script()) as engine:
         assert await asyncio.to_thread(engine.process.wait, 30) == ExitCode.BAD_CONFIG
