@@ -12,7 +12,6 @@ from stoker_engine.models.loader import LoadedModel, load_model
 from stoker_engine.tokenizer import Tokenizer
 
 REPOSITORY = Path(__file__).parents[3]
-NUM_POSITIONS = 4096
 SEQUENCE = 1024
 TEXT = "The capital of France is Paris, and the capital of Italy is Rome. In 1969, people first walked on the moon; 2 + 2 = 4.\nfor i in range(10):"
 
@@ -40,15 +39,21 @@ def test_float32_logits_equal_transformers(smollm2_path: Path, token_ids: list[i
     assert torch.equal(logits.argmax(-1), exact.argmax(-1))
 
 
+@pytest.mark.parametrize("num_positions", [1024, pytest.param(4096, marks=pytest.mark.stress)])
 def test_bfloat16_under_teacher_forcing_is_as_close_to_float32_as_transformers_own(
-    smollm2_path: Path, smollm2_tokenizer: Tokenizer, smollm2_reference: Any, smollm2_bfloat16_reference: Any, logits_of: Callable[..., torch.Tensor]
+    smollm2_path: Path,
+    smollm2_tokenizer: Tokenizer,
+    smollm2_reference: Any,
+    smollm2_bfloat16_reference: Any,
+    logits_of: Callable[..., torch.Tensor],
+    num_positions: int,
 ) -> None:
-    """4,096 positions of prose and code: agreement of the next token's choice, and mean error of the logits."""
+    """Prose, then code: agreement of the next token's choice, and mean error of the logits."""
     text = (REPOSITORY / "LICENSE").read_text(encoding="utf-8") + inspect.getsource(textwrap)
     token_ids = smollm2_tokenizer.encode(text)
     loaded = load(smollm2_path, "bfloat16")
     agree, error = torch.zeros(2), torch.zeros(2, dtype=torch.float64)
-    for start in range(0, NUM_POSITIONS, SEQUENCE):
+    for start in range(0, num_positions, SEQUENCE):
         sequence = token_ids[start : start + SEQUENCE]
         assert len(sequence) == SEQUENCE
         with torch.inference_mode():
@@ -58,6 +63,6 @@ def test_bfloat16_under_teacher_forcing_is_as_close_to_float32_as_transformers_o
         for index, logits in enumerate((ours, theirs)):
             agree[index] += (logits.argmax(-1) == exact.argmax(-1)).sum()
             error[index] += (logits - exact).abs().mean(dtype=torch.float64)
-    (our_agreement, their_agreement), (our_error, their_error) = agree / NUM_POSITIONS, error
+    (our_agreement, their_agreement), (our_error, their_error) = agree / num_positions, error
     assert our_agreement >= their_agreement - 0.01
     assert our_error <= 1.1 * their_error
