@@ -119,7 +119,6 @@ async def test_a_draining_engine_is_alive_and_not_ready(config: EngineConfig, ht
 
 
 @pytest.mark.fault("B8")
-@pytest.mark.fault("B8")
 @pytest.mark.case("C068")
 async def test_probes_and_metrics_are_answered_while_a_step_holds_the_main_thread(
     config: EngineConfig, http: httpx.AsyncClient, client: AsyncMPClient, wait_until: WaitUntil
