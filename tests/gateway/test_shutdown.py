@@ -56,6 +56,17 @@ def test_a_stream_finishes_while_new_work_is_refused(start_api: Any, wait_for: W
     assert (api.termination["inFlightAtStart"], api.termination["completed"]) == (1, 1)
 
 
+@pytest.mark.parametrize(("hold", "reason"), [("/pause?mode=keep", "length"), ("/sleep?level=1&mode=keep", "abort")], ids=["paused", "asleep"])
+def test_a_drain_does_not_wait_for_requests_that_are_held(start_api: Any, hold: str, reason: str) -> None:
+    api = start_api(Script(step_seconds=0.02), enable_engine_control=True)
+    with open_stream(api, 50) as lines:
+        assert api.client.post(hold).status_code == 200
+        api.process.send_signal(signal.SIGTERM)
+        data = [line for line in lines if line]
+    assert data[-1] == "data: [DONE]" and f'"finish_reason":"{reason}"' in data[-2]
+    assert api.process.wait(timeout=30) == 0
+
+
 @pytest.mark.property("P70")
 @pytest.mark.parametrize("drain_timeout", ["0s", "200ms"])
 def test_the_deadline_aborts_what_still_runs(start_api: Any, drain_timeout: str) -> None:

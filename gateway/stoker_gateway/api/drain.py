@@ -108,18 +108,28 @@ class Drain:
             for timeout in self._arriving:
                 timeout.reschedule(deadline)
 
-    async def run(self, abort_all: Callable[[], Awaitable[None]]) -> DrainReport:
-        """Waits for `request_stop`, then until no request is left. `abort_all` is called at the deadline or at the second request to stop."""
+    async def run(self, can_finish: Callable[[], Awaitable[bool]], abort_all: Callable[[], Awaitable[None]]) -> DrainReport:
+        """Waits for `request_stop`, then until no request is left.
+
+        `abort_all` is called at the deadline, at the second request to stop, or where `can_finish`, called once at the start, says that nothing can.
+        """
         await self._requested.wait()
         loop = asyncio.get_running_loop()
         started = loop.time()
         num_at_start = self._num_in_flight
-        await _first_of(self._idle, self._abort_requested, self._timeout_seconds)
+        async with asyncio.TaskGroup() as tasks:
+            check = tasks.create_task(self._abort_unless(can_finish))
+            await _first_of(self._idle, self._abort_requested, self._timeout_seconds)
+            check.cancel()
         num_aborted = self._num_in_flight
         if num_aborted:
             await abort_all()
             await _first_of(self._idle, asyncio.Event(), ABORT_SECONDS)
         return DrainReport(num_at_start, num_aborted, loop.time() - started)
+
+    async def _abort_unless(self, can_finish: Callable[[], Awaitable[bool]]) -> None:
+        if not await can_finish():
+            self._abort_requested.set()
 
 
 async def _first_of(first: asyncio.Event, second: asyncio.Event, timeout_seconds: float) -> None:

@@ -10,7 +10,7 @@ from contextlib import closing
 import uvloop
 
 from stoker_engine.config import seconds
-from stoker_engine.errors import ConfigError, EngineError, ModelLoadError
+from stoker_engine.errors import ConfigError, EngineDeadError, EngineError, EngineGenerateError, EngineNotReadyError, ModelLoadError
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.frontend.admission import QueueLimits
 from stoker_engine.frontend.async_llm import AsyncLLM
@@ -80,7 +80,7 @@ async def _serve_until_end(state: ApiState, listener: socket.socket) -> DrainRep
 
 async def _drain_or_failure(state: ApiState) -> DrainReport | BaseException:
     """What comes first. A failed client has told its requests already; nothing is left to drain."""
-    drained = asyncio.create_task(state.drain.run(state.engine.abort_all))
+    drained = asyncio.create_task(state.drain.run(lambda: _can_finish(state.engine), state.engine.abort_all))
     failed = asyncio.create_task(state.engine.failure())
     try:
         await asyncio.wait((drained, failed), return_when=asyncio.FIRST_COMPLETED)
@@ -88,6 +88,17 @@ async def _drain_or_failure(state: ApiState) -> DrainReport | BaseException:
     finally:
         drained.cancel()
         failed.cancel()
+
+
+async def _can_finish(engine: AsyncLLM) -> bool:
+    """Whether requests in flight may still end by themselves. A pause holds them, and nobody resumes it once the api drains: that is done here."""
+    try:
+        await engine.control.resume_generation()
+    except EngineGenerateError:
+        return False  # it sleeps
+    except (EngineNotReadyError, EngineDeadError):
+        return True  # what runs, if anything, ends with the engine
+    return True
 
 
 def _failed(state: ApiState, error: BaseException) -> TerminationMessage:

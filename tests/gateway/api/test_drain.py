@@ -6,6 +6,10 @@ import pytest
 from stoker_gateway.api.drain import Drain, StopStage
 
 
+async def everything_can_finish() -> bool:
+    return True
+
+
 async def abort_nothing() -> None:
     return None
 
@@ -13,14 +17,14 @@ async def abort_nothing() -> None:
 async def test_nothing_in_flight_ends_a_drain_at_once() -> None:
     drain = Drain(timeout_seconds=60)
     drain.request_stop()
-    report = await drain.run(abort_nothing)
+    report = await drain.run(everything_can_finish, abort_nothing)
     assert (report.in_flight_at_start, report.aborted) == (0, 0) and report.seconds < 60
 
 
 async def test_a_drain_waits_for_what_is_in_flight() -> None:
     drain = Drain(timeout_seconds=60)
     with drain.in_flight():
-        run = asyncio.create_task(drain.run(abort_nothing))
+        run = asyncio.create_task(drain.run(everything_can_finish, abort_nothing))
         drain.request_stop()
         await asyncio.sleep(0)
         assert drain.is_draining and not run.done()
@@ -36,7 +40,7 @@ async def test_a_second_stop_aborts_what_is_in_flight() -> None:
         async def abort_all() -> None:
             in_flight.close()
 
-        run = asyncio.create_task(drain.run(abort_all))
+        run = asyncio.create_task(drain.run(everything_can_finish, abort_all))
         assert [drain.request_stop(), drain.request_stop(), drain.request_stop()] == [StopStage.DRAINING, StopStage.ABORTING, StopStage.KILLED]
         report = await run
     assert (report.in_flight_at_start, report.aborted, report.completed) == (2, 2, 0)
