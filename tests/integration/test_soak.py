@@ -16,11 +16,14 @@ import numpy as np
 import psutil
 import pytest
 
+from stoker_engine.layers.linear import padded_rows
+
 logger = logging.getLogger(__name__)
 
 NUM_CLIENTS = 16
 MAX_CHOICES = 3
 MAX_MODEL_LEN = 1024
+MAX_NUM_SEQS = 32
 NUM_BLOCKS = 256
 """4 times the longest prompt: long prompts wait for blocks and preempt each other."""
 MAX_GROWTH_BYTES = 1024
@@ -259,15 +262,28 @@ async def fill_the_kv_cache(url: str) -> None:
             await post(http, {"model": "smollm2", "prompt": [1000 + start] * 1000, "max_tokens": 1})
 
 
+async def compile_every_product(url: str) -> None:
+    """A step of each number of rows that products are computed with: oneDNN keeps half a megabyte for each."""
+    async with httpx.AsyncClient(base_url=url, timeout=120) as http:
+        for num_rows in sorted({padded_rows(number) for number in range(1, MAX_MODEL_LEN)}):
+            prompt = [2000 + num_rows + position for position in range(min(num_rows, MAX_MODEL_LEN - 1))]
+            await post(http, {"model": "smollm2", "prompt": prompt, "max_tokens": 1})
+        for num_sequences in sorted({padded_rows(number) for number in range(1, MAX_NUM_SEQS + 1)}):
+            prompts = [[3000 + index] for index in range(num_sequences)]
+            await http.post("/v1/completions", json={"model": "smollm2", "prompt": prompts, "max_tokens": 8, "ignore_eos": True})
+
+
 @pytest.mark.property("P38", "P68")
 @pytest.mark.fault("E5")
 @pytest.mark.stress
 @pytest.mark.parametrize("soak", SOAKS)
 async def test_mixed_load_and_dying_apis_leave_nothing_behind(soak: Soak, start_replica: Callable[..., Any], free_port: Callable[[], int]) -> None:
     port = free_port()
-    settings = {"dtype": "bfloat16", "max_model_len": MAX_MODEL_LEN, "num_blocks_override": NUM_BLOCKS, "max_num_seqs": 32, "health_port": port}
+    settings = {"dtype": "bfloat16", "max_model_len": MAX_MODEL_LEN, "num_blocks_override": NUM_BLOCKS, "health_port": port}
+    settings |= {"max_num_seqs": MAX_NUM_SEQS, "max_num_batched_tokens": MAX_MODEL_LEN}
     async with start_replica(**settings) as replica:
         await fill_the_kv_cache(replica.url)
+        await compile_every_product(replica.url)
         await Load(replica.url).run(asyncio.sleep(soak.seconds / 10))
         await assert_idle(replica, f"http://127.0.0.1:{port}")
         warm_engine, warm_api = await idle_handles(replica.engine.pid), await idle_handles(replica.api.pid)
