@@ -270,7 +270,7 @@ async def compile_every_product(url: str) -> None:
             await post(http, {"model": "smollm2", "prompt": prompt, "max_tokens": 1})
         for num_sequences in sorted({padded_rows(number) for number in range(1, MAX_NUM_SEQS + 1)}):
             prompts = [[3000 + index] for index in range(num_sequences)]
-            await http.post("/v1/completions", json={"model": "smollm2", "prompt": prompts, "max_tokens": 8, "ignore_eos": True})
+            await post(http, {"model": "smollm2", "prompt": prompts, "max_tokens": 8, "ignore_eos": True})
 
 
 @pytest.mark.property("P38", "P68")

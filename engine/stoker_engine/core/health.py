@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -23,6 +22,7 @@ from stoker_engine.core.engine_metrics import CONTENT_TYPE, EngineMetrics
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.errors import ConfigError
 from stoker_engine.protocol import EnginePhase
+from stoker_engine.startup_report import STARTED, report_startup
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ MAX_CONNECTIONS = 64
 """One more closes the oldest: connections that say nothing cannot keep a probe out."""
 CONNECTION_SECONDS = 5.0
 """For a whole request and its answer."""
-STARTED = frozenset({EnginePhase.READY, EnginePhase.DRAINING, EnginePhase.SLEEPING})
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -38,16 +37,6 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
     status: str
     reason: str = ""
-
-
-class StartupReport(msgspec.Struct):
-    """`progress` is 0 to 1 within the phase, `since` when the phase began, `message` the engine's words on a failure."""
-
-    phase: str
-    progress: float
-    since: str
-    seconds: float
-    message: str
 
 
 class EngineHealth:
@@ -96,9 +85,7 @@ class EngineHealth:
     def _startup(self) -> tuple[HTTPStatus, str, bytes]:
         report = self._link.handshake.phase_report
         status = HTTPStatus.OK if report.phase in STARTED else HTTPStatus.SERVICE_UNAVAILABLE
-        since = datetime.now(UTC) - timedelta(seconds=report.seconds)
-        body = StartupReport(report.phase.value, report.progress, since.isoformat(timespec="seconds"), round(report.seconds, 3), report.message)
-        return _json(status, body)
+        return _json(status, report_startup(report.phase.value, report.progress, report.seconds, report.message))
 
 
 def _json(status: HTTPStatus, body: msgspec.Struct) -> tuple[HTTPStatus, str, bytes]:

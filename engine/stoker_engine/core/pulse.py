@@ -1,7 +1,10 @@
 """EnginePulse: what the handshake thread, the health server and the watchdog know of the main loop."""
 
-from stoker_engine.core.running_clock import RunningClock
-from stoker_engine.protocol import Heartbeat
+from stoker_engine.protocol import HEARTBEAT_SECONDS, Heartbeat
+from stoker_engine.running_clock import RunningClock
+
+MAX_GAP_SECONDS = 2 * HEARTBEAT_SECONDS
+"""The clock is ticked at least once per heartbeat; what is beyond this between two ticks the process was stopped for."""
 
 
 class EnginePulse:
@@ -14,7 +17,7 @@ class EnginePulse:
     __slots__ = ("_num_turns", "_step_started", "_turned", "clock", "last_turn", "num_requests", "num_steps")
 
     def __init__(self) -> None:
-        self.clock = RunningClock()
+        self.clock = RunningClock(MAX_GAP_SECONDS)
         self.num_steps = 0
         self.num_requests = 0
         self.last_turn: int | None = None

@@ -52,10 +52,6 @@ class BufferPool:
         """When it is done, so is everything tracked."""
         return self._in_flight[-1].tracker if self._in_flight else None
 
-    @property
-    def num_idle(self) -> int:
-        return len(self._idle)
-
     def take(self) -> bytearray:
         """A buffer that nobody uses."""
         self.reclaim()

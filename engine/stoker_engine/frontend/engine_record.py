@@ -4,8 +4,11 @@ import dataclasses
 import time
 
 from stoker_engine.frontend.engine_status import EngineStatus
-from stoker_engine.frontend.listening_clock import ListeningClock
 from stoker_engine.protocol import EngineCoreReadyResponse, EnginePhase, Heartbeat, PhaseReport
+from stoker_engine.running_clock import RunningClock
+
+MAX_GAP_SECONDS = 0.5
+"""An event loop that could not look at its sockets for longer has not heard their silence."""
 
 
 class EngineRecord:
@@ -15,7 +18,7 @@ class EngineRecord:
         self._hang_seconds = hang_seconds
         self._status = EngineStatus(hang_seconds=hang_seconds)
         self._phase_since = time.monotonic()
-        self.clock = ListeningClock()
+        self.clock = RunningClock(MAX_GAP_SECONDS)
         self._last_heard = self._last_progress = self.clock.now()
 
     @property

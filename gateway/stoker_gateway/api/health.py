@@ -1,12 +1,10 @@
 """Probes. /livez: this process answers. /readyz and /health: requests would be served now. /startupz: how far the engine has come."""
 
-from datetime import UTC, datetime, timedelta
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_engine.protocol import EnginePhase
+from stoker_engine.startup_report import STARTED, report_startup
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.state import ApiState
 
@@ -19,16 +17,6 @@ class Health(msgspec.Struct, omit_defaults=True):
     status: str
     engine: str = ""
     reason: str = ""
-
-
-class StartupReport(msgspec.Struct):
-    """`progress` is 0 to 1 within the phase, `since` when the phase began, `message` the engine's own words on a failure."""
-
-    phase: str
-    progress: float
-    since: str
-    seconds: float
-    message: str
 
 
 async def livez(_state: ApiState, _request: Request) -> Response:
@@ -44,14 +32,9 @@ async def readyz(state: ApiState, _request: Request) -> Response:
 
 async def startupz(state: ApiState, _request: Request) -> Response:
     status = state.engine.status
-    report = StartupReport(
-        phase="waiting_for_engine" if status.phase is None else status.phase.value,
-        progress=status.progress,
-        since=(datetime.now(UTC) - timedelta(seconds=status.seconds)).isoformat(timespec="seconds"),
-        seconds=round(status.seconds, 3),
-        message=status.message,
-    )
-    has_started = status.is_connected and status.phase in (EnginePhase.READY, EnginePhase.SLEEPING, EnginePhase.DRAINING)
+    phase = "waiting_for_engine" if status.phase is None else status.phase.value
+    report = report_startup(phase, status.progress, status.seconds, status.message)
+    has_started = status.is_connected and status.phase in STARTED
     return json_response(_encode(report), status=200 if has_started else 503)
 
 

@@ -49,11 +49,11 @@ def test_buffers_come_back_oldest_first() -> None:
 
 def test_only_a_few_idle_buffers_are_kept() -> None:
     pool = BufferPool()
-    trackers = [send_tracked(pool)[0] for _ in range(10)]
-    for tracker in trackers:
+    sent = [send_tracked(pool) for _ in range(10)]
+    for tracker, _ in sent:
         tracker.done = True
-    pool.reclaim()
-    assert pool.num_idle == MAX_IDLE_BUFFERS
+    used = {id(buffer) for _, buffer in sent}
+    assert [id(buffer) in used for buffer in [pool.take() for _ in range(10)]] == [True] * MAX_IDLE_BUFFERS + [False] * (10 - MAX_IDLE_BUFFERS)
 
 
 def test_a_large_message_is_tracked_and_so_is_every_so_manieth_small_one() -> None:
