@@ -53,6 +53,10 @@ class ModelConfig(Settings, frozen=True, kw_only=True):
     served_name: Annotated[
         ModelName | None, Meta(description="The model's name in the OpenAI API; the engine ignores it. Default: the InferenceDeployment's name.")
     ] = None
+    revision: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=128, pattern=to_the_end(r"^[A-Za-z0-9][A-Za-z0-9._/-]*$"))] | None,
+        Meta(description="Commit, tag or branch of an hf:// model. Default: its main branch."),
+    ] = None
     aliases: Annotated[
         tuple[ModelName, ...],
         Meta(max_length=16, description="More names under which the model is served; the engine ignores them.", extra={"flag": "alias"}),
@@ -65,6 +69,13 @@ class LifecycleConfig(Settings, frozen=True, kw_only=True):
     startup_timeout: Annotated[
         Duration, Meta(description="From process start to READY; past it the engine exits with code 3.", extra={"bounds": DurationBounds()})
     ] = "30m"
+    pre_stop_delay: Annotated[
+        Duration,
+        Meta(
+            description="In a pod, from the deletion to the request to stop: what routes requests learns of the end before the drain begins.",
+            extra={"bounds": DurationBounds(may_be_zero=True)},
+        ),
+    ] = "5s"
     drain_timeout: Annotated[
         Duration,
         Meta(

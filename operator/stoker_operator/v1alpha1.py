@@ -8,6 +8,16 @@ from stoker_engine.config import EngineSettings, LifecycleConfig, ModelConfig
 from stoker_engine.settings import Settings, to_the_end
 from stoker_gateway.api.config import ApiSettings
 from stoker_operator.names import DEFAULT_NAMESPACE, MAX_NAME_LENGTH
+from stoker_operator.pod_spec_types import EnvVar, ImageName, LocalObjectReference, PodTemplate, PullPolicy, Resources
+from stoker_operator.spec_sections import (
+    AcceleratorConfig,
+    AvailabilityConfig,
+    CacheConfig,
+    MonitoringConfig,
+    NetworkConfig,
+    RolloutConfig,
+    SharedMemoryConfig,
+)
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS label that begins with a letter: a Service takes the name."""
@@ -25,44 +35,50 @@ class ObjectMeta(Settings, frozen=True, kw_only=True):
     annotations: dict[str, str] = field(default_factory=dict)
 
 
+class ModelSpec(ModelConfig, frozen=True, kw_only=True):
+    """The model (`spec.model`)."""
+
+    credentials_secret_ref: Annotated[LocalObjectReference | None, Meta(description="Secret whose key `token` opens a private hf:// model.")] = None
+
+
 class EngineSpec(EngineSettings, frozen=True, kw_only=True):
     """The engine container (`spec.engine`)."""
+
+    image: Annotated[ImageName | None, Meta(description="Default: the operator's.")] = None
+    image_pull_policy: Annotated[PullPolicy | None, Meta(description="Default: the operator's.")] = None
+    args: Annotated[tuple[Annotated[str, Meta(max_length=4096)], ...], Meta(max_length=64, description="Flags added after the generated ones.")] = ()
+    env: Annotated[tuple[EnvVar, ...], Meta(max_length=128, description="Environment variables of the container.")] = ()
+    resources: Annotated[Resources, Meta(description="What the container asks for and may use.")] = Resources()
 
 
 class ApiSpec(ApiSettings, frozen=True, kw_only=True):
     """The api container (`spec.api`)."""
 
+    image: Annotated[ImageName | None, Meta(description="Default: the operator's.")] = None
+    image_pull_policy: Annotated[PullPolicy | None, Meta(description="Default: the operator's.")] = None
+    args: Annotated[tuple[Annotated[str, Meta(max_length=4096)], ...], Meta(max_length=64, description="Flags added after the generated ones.")] = ()
+    env: Annotated[tuple[EnvVar, ...], Meta(max_length=128, description="Environment variables of the container.")] = ()
+    resources: Annotated[Resources, Meta(description="What the container asks for and may use.")] = Resources()
+
 
 class InferenceDeploymentSpec(Settings, frozen=True, kw_only=True):
     """The model to serve, how many replicas of it, and how."""
 
-    model: Annotated[ModelConfig, Meta(description="Which model, and the names it is served under.")]
+    model: Annotated[ModelSpec, Meta(description="Which model, and the names it is served under.")]
     replicas: Annotated[int, Meta(ge=0, le=1000, description="Number of replicas, each an api and an engine; 0 runs none.")] = 1
     engine: Annotated[EngineSpec, Meta(description="How the engine runs the model.")] = EngineSpec()
     api: Annotated[ApiSpec, Meta(description="How the api serves.")] = ApiSpec()
+    accelerator: Annotated[AcceleratorConfig, Meta(description="The accelerators of one replica's engine.")] = AcceleratorConfig()
+    cache: Annotated[CacheConfig, Meta(description="Where downloaded models live.")] = CacheConfig()
+    shared_memory: Annotated[SharedMemoryConfig, Meta(description="The engine's /dev/shm.")] = SharedMemoryConfig()
     lifecycle: Annotated[LifecycleConfig, Meta(description="The deadlines of a replica's life.")] = LifecycleConfig()
-
-
-class Condition(Settings, frozen=True, kw_only=True):
-    """A `metav1.Condition`."""
-
-    type: Annotated[str, Meta(min_length=1, max_length=316, description="What the condition is about, such as Ready.")]
-    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether it holds.")]
-    reason: Annotated[
-        str, Meta(min_length=1, max_length=1024, pattern=to_the_end(r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"), description="Why, in one CamelCase word.")
-    ]
-    message: Annotated[str, Meta(max_length=32768, description="Why, in a sentence.")]
-    last_transition_time: Annotated[str, Meta(max_length=64, description="When status last changed.", extra_json_schema={"format": "date-time"})]
-    observed_generation: Annotated[int, Meta(ge=0, description="The generation that the condition was computed for.")] = 0
-
-
-class InferenceDeploymentStatus(Settings, frozen=True, kw_only=True):
-    """What the operator reports."""
-
-    observed_generation: Annotated[int, Meta(ge=0, description="The generation that the rest of the status was computed for.")] = 0
-    replicas: Annotated[int, Meta(ge=0, description="Number of replicas that exist.")] = 0
-    selector: Annotated[str, Meta(max_length=1024, description="Label selector of the replicas' pods, for kubectl scale and the HPA.")] = ""
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, description="The state of the InferenceDeployment, sorted by type.")] = ()
+    rollout: Annotated[RolloutConfig, Meta(description="How a change reaches the replicas.")] = RolloutConfig()
+    availability: Annotated[AvailabilityConfig, Meta(description="What a node drain may take at once.")] = AvailabilityConfig()
+    network: Annotated[NetworkConfig, Meta(description="Who may reach the pods.")] = NetworkConfig()
+    monitoring: Annotated[MonitoringConfig, Meta(description="How the pods are observed.")] = MonitoringConfig()
+    pod_template: Annotated[PodTemplate, Meta(description="Anything of a pod that has no field of its own.")] = PodTemplate()
+    paused: Annotated[bool, Meta(description="Hold a rollout where it is.")] = False
+    restarted_at: Annotated[Annotated[str, Meta(max_length=256)] | None, Meta(description="Any text; another one restarts the replicas in turn.")] = None
 
 
 class InferenceDeployment(Settings, frozen=True, kw_only=True):
