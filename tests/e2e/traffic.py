@@ -1,0 +1,98 @@
+"""Continuous streaming traffic with the real `openai` client, from a thread of its own, and what became of each stream."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import httpx
+import openai
+
+QUESTION = "What is the capital of France?"
+LAST_STREAMS_SECONDS = 60.0
+"""How long the streams that are under way when the traffic ends have to finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutcome:
+    """One stream; times are of time.monotonic. `error` is None where it came whole."""
+
+    started: float
+    ended: float
+    text: str
+    error: str | None
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
+
+
+class Traffic:
+    """Streams at a steady rate, whatever becomes of those before: every second one on a connection of its own and without a retry, the others as the SDK does.
+
+    A stream is whole where it ends with a finish reason; at temperature 0 all texts must be equal.
+    """
+
+    def __init__(self, base_url: str, model: str, *, per_second: float = 5.0, max_tokens: int = 16) -> None:
+        self._base_url = base_url
+        self._model = model
+        self._interval = 1 / per_second
+        self._max_tokens = max_tokens
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="traffic")
+        self._outcomes: list[StreamOutcome] = []
+
+    def __enter__(self) -> "Traffic":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    @property
+    def outcomes(self) -> Sequence[StreamOutcome]:
+        """Those that have ended."""
+        return tuple(self._outcomes)
+
+    @property
+    def failures(self) -> Sequence[StreamOutcome]:
+        return tuple(outcome for outcome in self._outcomes if outcome.error is not None)
+
+    def summary(self, what: str) -> str:
+        seconds = max((outcome.seconds for outcome in self._outcomes), default=0.0)
+        return f"{what}: {len(self._outcomes)} streams, {len(self.failures)} failed or cut, the longest took {seconds:.1f} s"
+
+    async def _run(self) -> None:
+        url = f"{self._base_url}/v1"
+        unpooled = httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0), timeout=120)
+        async with (
+            openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=unpooled) as single,
+            openai.AsyncOpenAI(base_url=url, api_key="none") as pooled,
+        ):
+            streams: set[asyncio.Task[None]] = set()
+            due = time.monotonic()
+            while not self._stopping.is_set():
+                client = single if len(streams) % 2 else pooled
+                streams.add(asyncio.create_task(self._stream(client)))
+                due += self._interval
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await asyncio.wait(streams, timeout=LAST_STREAMS_SECONDS)
+
+    async def _stream(self, client: openai.AsyncOpenAI) -> None:
+        started, parts, error = time.monotonic(), list[str](), "the stream ended without a finish reason"
+        whole = False
+        try:
+            stream = await client.chat.completions.create(
+                model=self._model, messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=self._max_tokens, stream=True
+            )
+            async for chunk in stream:
+                for choice in chunk.choices:
+                    parts.append(choice.delta.content or "")
+                    whole = whole or choice.finish_reason is not None
+        except (openai.OpenAIError, httpx.HTTPError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+            whole = False
+        self._outcomes.append(StreamOutcome(started, time.monotonic(), "".join(parts), None if whole else error))
