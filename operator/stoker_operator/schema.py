@@ -8,11 +8,12 @@ from stoker_engine.settings import in_schema
 
 Schema = dict[str, Any]
 
-_DROPPED = frozenset({"title", "examples", "additionalProperties"})
+INT_OR_STRING = "x-kubernetes-int-or-string"
+_DROPPED = frozenset({"title", "examples", "propertyNames"})
 _ORDER = (
-    *("description", "type", "format", "enum", "pattern", "default"),
-    *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
-    *("required", "properties", "items"),
+    *("description", "type", "format", "nullable", "enum", "pattern", "default"),
+    *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"),
+    *("required", "properties", "additionalProperties", "items", "anyOf", INT_OR_STRING, "x-kubernetes-preserve-unknown-fields"),
 )
 _MAX_EXACT_INTEGER = 2**53
 """The API server keeps `maximum` as a float, where a larger bound would be another number; `format: int64` says as much."""
@@ -32,19 +33,28 @@ def _structural(node: Schema, components: dict[str, Schema]) -> Schema:
         result["pattern"] = in_schema(node["pattern"])
     if "enum" in node:
         result["type"] = "string" if isinstance(node["enum"][0], str) else "integer"
-    if result["type"] == "integer":
+    if result.get("type") == "integer":
         result["format"] = "int64"
         if result.get("maximum", 0) > _MAX_EXACT_INTEGER:
             del result["maximum"]
-    if "items" in node:
-        result["items"] = _structural(node["items"], components)
-    if "properties" in node:
-        result["properties"] = {name: _structural(child, components) for name, child in node["properties"].items()}
+    result |= _children(node, components)
     if "default" in node:
         # An object defaults to `{}`: the API server then fills its fields, each from its own default.
         default = list(node["default"]) if isinstance(node["default"], tuple) else node["default"]
-        result["default"] = {} if result["type"] == "object" else default
+        result["default"] = {} if result.get("type") == "object" and default is not None else default
     return {key: result[key] for key in sorted(result, key=_ORDER.index) if result[key] is not None and (key, result[key]) != ("required", [])}
+
+
+def _children(node: Schema, components: dict[str, Schema]) -> Schema:
+    """The schemas below `node`. A struct's `additionalProperties: false` goes: the API server prunes unknown fields, or refuses them if told to."""
+    children: Schema = {"additionalProperties": None}
+    if "items" in node:
+        children["items"] = _structural(node["items"], components)
+    if "properties" in node:
+        children["properties"] = {name: _structural(child, components) for name, child in node["properties"].items()}
+    elif isinstance(node.get("additionalProperties"), dict):
+        children["additionalProperties"] = _structural(node["additionalProperties"], components)
+    return children
 
 
 def without_defaults(node: Schema) -> Schema:
@@ -60,12 +70,16 @@ def without_defaults(node: Schema) -> Schema:
 def _resolve(node: Schema, components: dict[str, Schema]) -> Schema:
     """`node` without `$ref` and without the null alternative; its own description wins."""
     node = dict(node)
-    for alternative in [choice for choice in node.pop("anyOf", []) if choice != {"type": "null"}] + node.pop("allOf", []):
-        node = alternative | node
     if "$ref" in node:
-        node = components[node.pop("$ref")] | node
-        return _resolve(node, components)
-    return node
+        return _resolve(components[node.pop("$ref")] | node, components)
+    alternatives = [choice for choice in node.pop("anyOf", []) if choice != {"type": "null"}] + node.pop("allOf", [])
+    for alternative in alternatives:
+        node = alternative | node
+    if node.get(INT_OR_STRING) and "anyOf" not in node:
+        # The one form that a structural schema may have: no type, these two alternatives, and the bounds of both beside them.
+        del node["type"]
+        return node | {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    return _resolve(node, components) if alternatives else node
 
 
 def _bounds(node: Schema) -> Schema:

@@ -10,6 +10,7 @@ Count = Annotated[int, Meta(ge=0)]
 Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
 PodName = Annotated[str, Meta(max_length=253)]
 Message = Annotated[str, Meta(max_length=1024)]
+Seconds = Annotated[float, Meta(ge=0)]
 
 
 class Condition(Settings, frozen=True, kw_only=True):
@@ -45,17 +46,17 @@ class ModelStatus(Settings, frozen=True, kw_only=True):
 class StartupPhases(Settings, frozen=True, kw_only=True):
     """Seconds that the parts of a start took."""
 
-    schedule: Annotated[float | None, Meta(ge=0, description="Until a node was found.")] = None
-    pull: Annotated[float | None, Meta(ge=0, description="Until the engine's container ran.")] = None
-    download: Annotated[float | None, Meta(ge=0, description="Until the model's files were there.")] = None
-    load: Annotated[float | None, Meta(ge=0, description="Until the weights were in memory.")] = None
-    warmup: Annotated[float | None, Meta(ge=0, description="Until the engine was READY.")] = None
+    schedule: Annotated[Seconds | None, Meta(description="Until a node was found.")] = None
+    pull: Annotated[Seconds | None, Meta(description="Until the engine's container ran.")] = None
+    download: Annotated[Seconds | None, Meta(description="Until the model's files were there.")] = None
+    load: Annotated[Seconds | None, Meta(description="Until the weights were in memory.")] = None
+    warmup: Annotated[Seconds | None, Meta(description="Until the engine was READY.")] = None
 
 
 class StartupStatus(Settings, frozen=True, kw_only=True):
     """The last start of a replica."""
 
-    last_duration_seconds: Annotated[float, Meta(ge=0, description="From the pod's creation to its readiness.")]
+    last_duration_seconds: Annotated[Seconds, Meta(description="From the pod's creation to its readiness.")]
     phases: Annotated[StartupPhases, Meta(description="Its parts, in seconds.")] = StartupPhases()
 
 
@@ -66,7 +67,7 @@ class LastFailure(Settings, frozen=True, kw_only=True):
     pod: Annotated[PodName, Meta(description="The pod.")]
     container: Annotated[str, Meta(max_length=63, description="engine, api or another.")]
     reason: Annotated[str, Meta(max_length=128, description="Why: the program's own reason, else the kubelet's.")]
-    exit_code: Annotated[int, Meta(description="The process's exit code.")]
+    exit_code: Annotated[int, Meta(ge=0, le=255, description="The process's exit code.")]
     message: Annotated[Message, Meta(description="The program's own last words.")] = ""
 
 
@@ -78,7 +79,7 @@ class LastDrain(Settings, frozen=True, kw_only=True):
     in_flight_at_start: Annotated[Count, Meta(description="Requests in flight when the drain began.")]
     completed: Annotated[Count, Meta(description="Of those, how many finished.")]
     aborted: Annotated[Count, Meta(description="Of those, how many were cut at the deadline.")]
-    duration_seconds: Annotated[float, Meta(ge=0, description="How long the drain took.")]
+    duration_seconds: Annotated[Seconds, Meta(description="How long the drain took.")]
 
 
 class InferenceDeploymentStatus(Settings, frozen=True, kw_only=True):

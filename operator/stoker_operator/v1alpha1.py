@@ -8,7 +8,7 @@ from stoker_engine.config import EngineSettings, LifecycleConfig, ModelConfig
 from stoker_engine.settings import Settings, to_the_end
 from stoker_gateway.api.config import ApiSettings
 from stoker_operator.names import DEFAULT_NAMESPACE, MAX_NAME_LENGTH
-from stoker_operator.pod_spec_types import EnvVar, ImageName, LocalObjectReference, PodTemplate, PullPolicy, Resources
+from stoker_operator.pod_spec_types import Argument, EnvVar, ImageName, LocalObjectReference, PodTemplate, PullPolicy, Resources
 from stoker_operator.spec_sections import (
     AcceleratorConfig,
     AvailabilityConfig,
@@ -46,7 +46,7 @@ class EngineSpec(EngineSettings, frozen=True, kw_only=True):
 
     image: Annotated[ImageName | None, Meta(description="Default: the operator's.")] = None
     image_pull_policy: Annotated[PullPolicy | None, Meta(description="Default: the operator's.")] = None
-    args: Annotated[tuple[Annotated[str, Meta(max_length=4096)], ...], Meta(max_length=64, description="Flags added after the generated ones.")] = ()
+    args: Annotated[tuple[Argument, ...], Meta(max_length=64, description="Flags added to the generated ones.")] = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=128, description="Environment variables of the container.")] = ()
     resources: Annotated[Resources, Meta(description="What the container asks for and may use.")] = Resources()
 
@@ -56,7 +56,7 @@ class ApiSpec(ApiSettings, frozen=True, kw_only=True):
 
     image: Annotated[ImageName | None, Meta(description="Default: the operator's.")] = None
     image_pull_policy: Annotated[PullPolicy | None, Meta(description="Default: the operator's.")] = None
-    args: Annotated[tuple[Annotated[str, Meta(max_length=4096)], ...], Meta(max_length=64, description="Flags added after the generated ones.")] = ()
+    args: Annotated[tuple[Argument, ...], Meta(max_length=64, description="Flags added to the generated ones.")] = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=128, description="Environment variables of the container.")] = ()
     resources: Annotated[Resources, Meta(description="What the container asks for and may use.")] = Resources()
 
