@@ -10,6 +10,12 @@ PLURAL = "inferencedeployments"
 SINGULAR = "inferencedeployment"
 SHORT_NAME = "infdep"
 
+INFERENCE_DEPLOYMENT_LABEL = f"{GROUP}/inference-deployment"
+"""On every object made for an InferenceDeployment, pods too: its name."""
+
+FIELD_MANAGER = "stoker-operator"
+"""Who the API server knows the operator's fields by."""
+
 DEFAULT_NAMESPACE = "default"
 MAX_NAME_LENGTH = 52
 """Generated names add up to 11 characters, and a DNS label has at most 63."""
