@@ -1,0 +1,88 @@
+"""What a pod's api says of itself: /startupz, /readyz and /load, asked over the pod's own address."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx
+import msgspec
+
+API_PORT = 8000
+LIMIT_SECONDS = 2.0
+"""All three answers together: a pod that does not answer holds up no reconcile."""
+
+
+class Startup(msgspec.Struct, frozen=True, rename="camel"):
+    """How far the engine has come, as /startupz has it. `seconds` is how long the phase has lasted, `message` the engine's words on a failure."""
+
+    phase: str
+    progress: float = 0.0
+    seconds: float = 0.0
+    message: str = ""
+    bytes: int = 0
+    total_bytes: int | None = None
+    bytes_per_second: float | None = None
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Why requests would not be served, as /readyz has it. `engine` is the engine's state."""
+
+    status: str
+    engine: str = ""
+    reason: str = ""
+
+
+class Load(msgspec.Struct, frozen=True, rename="camel"):
+    """How busy the api is, as /load has it."""
+
+    in_flight: int
+    running: int = 0
+    waiting: int = 0
+    draining: bool = False
+    kv_cache_usage: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """None: not known, because the pod did not answer in time or with nothing that can be read."""
+
+    startup: Startup | None = None
+    readiness: Readiness | None = None
+    load: Load | None = None
+
+    @property
+    def num_in_flight(self) -> int:
+        """0 where it is not known: such a pod may go first."""
+        return 0 if self.load is None else self.load.in_flight
+
+
+UNKNOWN = PodReport()
+
+AnswerT = TypeVar("AnswerT", Startup, Readiness, Load)
+
+
+class PodReporter:
+    """Asks pods. Meant for those that are not ready, and before replicas are taken away: a ready pod's probes are the kubelet's."""
+
+    def __init__(self, client: httpx.AsyncClient, port: int = API_PORT) -> None:
+        self._client = client
+        self._port = port
+
+    async def ask(self, pod_ip: str) -> PodReport:
+        """Never raises for a pod that does not answer, or answers nonsense: that is not known."""
+        if not pod_ip:
+            return UNKNOWN
+        host = f"[{pod_ip}]" if ":" in pod_ip else pod_ip
+        base = f"http://{host}:{self._port}"
+        startup, readiness, load = await asyncio.gather(
+            self._get(f"{base}/startupz", Startup), self._get(f"{base}/readyz", Readiness), self._get(f"{base}/load", Load)
+        )
+        return PodReport(startup, readiness, load)
+
+    async def _get(self, url: str, answer_type: type[AnswerT]) -> AnswerT | None:
+        """503 has a body too: it is what a pod that is not ready answers."""
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                return msgspec.json.decode((await self._client.get(url)).content, type=answer_type)
+        except (httpx.HTTPError, msgspec.MsgspecError, TimeoutError):
+            return None

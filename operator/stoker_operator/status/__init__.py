@@ -1,0 +1,1 @@
+"""What the cluster holds of an InferenceDeployment → its status, its Events, and when to look again. Pure: no clock, no network."""
