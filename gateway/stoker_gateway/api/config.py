@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stoker_engine.config import LifecycleConfig, LogLevelSetting, ModelConfig
+from stoker_engine.config import LifecycleConfig, LogLevelSetting, ModelCacheDir, ModelConfig
 from stoker_engine.settings import Settings
 
 
@@ -30,6 +30,7 @@ class ApiConfig(ApiSettings, frozen=True, kw_only=True):
 
     model: ModelConfig
     lifecycle: LifecycleConfig = LifecycleConfig()
+    model_cache_dir: ModelCacheDir = None
     socket_dir: Annotated[str, Meta(min_length=1, max_length=64, description="Directory of the sockets shared with the engine.")] = "/run/stoker"
     host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
