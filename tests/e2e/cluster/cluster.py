@@ -1,0 +1,174 @@
+"""What tests do with a cluster, whichever kind it is."""
+
+import os
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import kubernetes
+from kubernetes.dynamic import DynamicClient
+from kubernetes.dynamic.exceptions import NotFoundError
+from kubernetes.dynamic.resource import Resource, ResourceList
+
+from cluster import audit, control_groups, waiting
+from cluster.kinds import Kind
+
+Manifest: TypeAlias = dict[str, Any]
+Manifests: TypeAlias = list[Manifest]
+Pids: TypeAlias = list[int]
+Writes: TypeAlias = list[audit.Write]
+
+FIELD_MANAGER = "stoker-e2e"
+MERGE_PATCH = "application/merge-patch+json"
+CLEANUP_TIMEOUT = 90.0
+
+
+class Cluster:
+    """Objects go in and come out as plain dictionaries; a kind is its name ("Pod"), or "Event.events.k8s.io" where the group is needed."""
+
+    wait_until = staticmethod(waiting.wait_until)
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._folder = tempfile.TemporaryDirectory(prefix="stoker-cluster-")
+        api_client = kubernetes.config.new_client_from_config(kind.kubeconfig)
+        # The default file is shared by all clusters with the same address, and outlives them.
+        self._client = DynamicClient(api_client, cache_file=os.path.join(self._folder.name, "discovery.json"))
+        self._core = kubernetes.client.CoreV1Api(api_client)
+
+    def apply(self, *manifests: Manifest, field_manager: str = FIELD_MANAGER) -> None:
+        """Server-side apply, one after the other; conflicts are forced."""
+        for manifest in manifests:
+            resource = self._resource(manifest["kind"], manifest["apiVersion"])
+            metadata = manifest["metadata"]
+            self._client.server_side_apply(resource, manifest, metadata["name"], metadata.get("namespace"), force_conflicts=True, field_manager=field_manager)
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """POST; also for generateName and for subresources like an Eviction's that only know create."""
+        resource = self._resource(manifest["kind"], manifest["apiVersion"])
+        return _plain(self._client.create(resource, manifest, manifest["metadata"].get("namespace")))
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> Manifest:
+        """Raises NotFoundError of kubernetes.dynamic.exceptions."""
+        return _plain(self._client.get(self._resource(kind), name, namespace))
+
+    def find(self, kind: str, name: str, namespace: str | None = None) -> Manifest | None:
+        """As `get`; None where there is no such object."""
+        try:
+            return self.get(kind, name, namespace)
+        except NotFoundError:
+            return None
+
+    def list(self, kind: str, namespace: str | None = None, label_selector: str = "") -> Manifests:
+        """All of a namespace, or of every one."""
+        items: Manifests = _plain(self._client.get(self._resource(kind), None, namespace, label_selector=label_selector))["items"]
+        return items
+
+    def patch(self, kind: str, name: str, namespace: str | None, body: Manifest) -> Manifest:
+        """A JSON merge patch."""
+        return _plain(self._client.patch(self._resource(kind), body, name, namespace, content_type=MERGE_PATCH))
+
+    def patch_status(self, kind: str, name: str, namespace: str | None, body: Manifest) -> Manifest:
+        """A JSON merge patch of the status subresource."""
+        status = self._resource(kind).subresources["status"]
+        return _plain(self._client.patch(status, body, name, namespace, content_type=MERGE_PATCH))
+
+    def delete(self, kind: str, name: str, namespace: str | None = None, grace_period_seconds: int | None = None) -> None:
+        """Asks for it and returns; what it owns is deleted in the background. Raises NotFoundError."""
+        self._client.delete(self._resource(kind), name, namespace, grace_period_seconds=grace_period_seconds, propagation_policy="Background")
+
+    def evict(self, pod: str, namespace: str) -> None:
+        """As `kubectl drain` does for each pod. Raises ApiException with status 429 where a PodDisruptionBudget forbids it."""
+        eviction = kubernetes.client.V1Eviction(metadata=kubernetes.client.V1ObjectMeta(name=pod, namespace=namespace))
+        self._core.create_namespaced_pod_eviction(pod, namespace, eviction)
+
+    def logs(self, pod: str, namespace: str, container: str) -> str:
+        return str(self._core.read_namespaced_pod_log(pod, namespace, container=container))
+
+    def previous_logs(self, pod: str, namespace: str, container: str) -> str:
+        """Of the container before its last restart."""
+        return str(self._core.read_namespaced_pod_log(pod, namespace, container=container, previous=True))
+
+    @contextmanager
+    def namespace(self, prefix: str = "e2e", labels: Mapping[str, str] | None = None) -> Iterator[str]:
+        """A fresh namespace, gone with all it holds when the block ends; for Pod Security give the labels of `pod_security`."""
+        name = f"{prefix}-{uuid.uuid4().hex[:6]}"
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}})
+        try:
+            yield name
+        finally:
+            self.delete("Namespace", name)
+            # Nothing can be made there any more: end the pods without their grace period.
+            self._core.delete_collection_namespaced_pod(name, grace_period_seconds=1)
+            waiting.wait_until(lambda: self.find("Namespace", name) is None, CLEANUP_TIMEOUT, f"namespace {name} is gone")
+
+    def load_image(self, archive: Path) -> None:
+        """Puts the images of a tar (OCI or Docker) on every node."""
+        self._kind.load_image(archive)
+
+    def kubectl(self, *arguments: str) -> str:
+        return self._run("kubectl", *arguments)
+
+    def helm(self, *arguments: str) -> str:
+        return self._run("helm", *arguments)
+
+    def nodes(self) -> Manifests:
+        """By name."""
+        return sorted(self.list("Node"), key=lambda node: str(node["metadata"]["name"]))
+
+    def set_extended_resource(self, name: str, count: int, node: str | None = None) -> None:
+        """Advertises `count` devices ("nvidia.com/gpu") on a node, without one: the first. The scheduler counts them, nothing checks them."""
+        node = node or str(self.nodes()[0]["metadata"]["name"])
+        amounts = {name: str(count)}
+        self.patch_status("Node", node, None, {"status": {"capacity": amounts, "allocatable": amounts}})
+
+    def container_pid(self, pod: str, namespace: str, container: str) -> int:
+        """The first process of a running container, as os.kill knows it."""
+        return self.container_pids(pod, namespace, container)[0]
+
+    def container_pids(self, pod: str, namespace: str, container: str) -> Pids:
+        """All processes of a running container, its first one first. Raises LookupError where it does not run on this machine."""
+        status = self.get("Pod", pod, namespace).get("status", {})
+        states = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+        container_id = next((state.get("containerID", "") for state in states if state["name"] == container), "")
+        if not container_id:
+            raise LookupError(f"container {container} of pod {namespace}/{pod} has not been started")
+        return control_groups.processes_of(container_id.partition("://")[2])
+
+    def audit_writes(self, since: datetime, user: str) -> Writes:
+        """The user's creates, updates, patches and deletes since then, oldest first. Raises LookupError where the cluster keeps no such log."""
+        if self._kind.audit_log is None:
+            raise LookupError("only the local cluster keeps an audit log that tests can read")
+        return audit.writes(self._kind.audit_log, since, user)
+
+    def _run(self, program: str, *arguments: str) -> str:
+        environment = {**os.environ, **self._kind.environment()}
+        done = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{program} {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _resource(self, kind: str, api_version: str | None = None) -> Resource:
+        """Of several groups with such a kind, the core group's, then the preferred version's."""
+        kind, _, group = kind.partition(".")
+        found = self._client.resources.search(kind=kind, **{key: value for key, value in (("group", group), ("api_version", api_version)) if value})
+        matches = [resource for resource in found if not isinstance(resource, ResourceList) and api_version in (None, resource.group_version)]
+        if not matches:
+            raise LookupError(f"the cluster knows no kind {kind!r}{f' of {api_version or group}' if api_version or group else ''}")
+        preferred: Resource = min(matches, key=lambda resource: (resource.group != "", not resource.preferred))
+        return preferred
+
+
+def pod_security(level: str) -> dict[str, str]:
+    """The labels of a namespace that enforces "privileged", "baseline" or "restricted"."""
+    return {"pod-security.kubernetes.io/enforce": level}
+
+
+def _plain(instance: Any) -> Manifest:
+    plain: Manifest = instance.to_dict()
+    return plain

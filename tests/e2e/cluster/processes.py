@@ -1,0 +1,107 @@
+"""The cluster's processes, in a pid and a mount namespace of their own: with the first one die all the others, and their mounts go."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import network
+from cluster.paths import LOGS, STATE
+from cluster.waiting import wait_until
+
+INIT = "init"
+RECORD = STATE / "processes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A pid and when it started, so that a pid used again after a restart of the machine is told apart."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId":
+        return cls(pid, _started(pid))
+
+    def is_alive(self) -> bool:
+        return self.started != "" and _started(self.pid) == self.started
+
+
+def start_init(pause: Path) -> None:
+    """The first process of the namespaces, which reaps what is orphaned."""
+    # `unshare` stays outside as the parent; its only child is the first process inside.
+    command = ["unshare", "--fork", "--pid", "--mount", "--mount-proc", "--kill-child", str(pause)]
+    parent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    wait_until(lambda: _program(children) == pause.name, 10, "the first process of the namespaces runs")
+    _record(INIT, int(children.read_text(encoding="utf-8")))
+
+
+def start(name: str, *command: str | Path, namespace: str = network.NAMESPACE) -> None:
+    """Starts a process beside the first one; its output goes to log/<name>.log."""
+    enter = ["nsenter", "--target", str(recorded()[INIT].pid), "--pid", "--mount", f"--net={network.NAMESPACES / namespace}"]
+    LOGS.mkdir(exist_ok=True)
+    with (LOGS / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen([*enter, *map(str, command)], cwd=STATE, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    _record(name, process.pid)
+
+
+def dead() -> list[str]:
+    """The names of the processes that were started and no longer run."""
+    return [name for name, process in recorded().items() if not process.is_alive()]
+
+
+def kill_all() -> None:
+    """Kills the first process, and the kernel all the others; a record of an earlier boot names no process of this one."""
+    init = recorded().get(INIT)
+    if init is None or not init.is_alive():
+        return
+    os.kill(init.pid, signal.SIGKILL)
+    # The kernel ends the first process only after every other one of its namespace.
+    wait_until(lambda: not init.is_alive(), 60, "the processes of the cluster are gone")
+
+
+def recorded() -> dict[str, ProcessId]:
+    if not RECORD.exists():
+        return {}
+    return {name: ProcessId(**fields) for name, fields in json.loads(RECORD.read_text(encoding="utf-8")).items()}
+
+
+def _record(name: str, pid: int) -> None:
+    process = ProcessId.of(pid)
+    fields = {known: {"pid": other.pid, "started": other.started} for known, other in (recorded() | {name: process}).items()}
+    unfinished = RECORD.with_suffix(".new")
+    unfinished.write_text(json.dumps(fields, indent=2), encoding="utf-8")
+    unfinished.rename(RECORD)
+
+
+def _started(pid: int) -> str:
+    """Boot and clock tick of the process's start; empty where there is no such process, or only its corpse."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    state, *fields = stat.rpartition(")")[2].split()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    return "" if state in "ZX" else f"{boot}/{fields[18]}"
+
+
+def _program(children: Path) -> str:
+    """The name of the only child's program; empty where there is none yet."""
+    try:
+        status = Path(f"/proc/{int(children.read_text(encoding='utf-8'))}/status").read_text(encoding="utf-8")
+    except (ValueError, FileNotFoundError, ProcessLookupError):
+        return ""
+    found = re.match(r"Name:\s*(.*)", status)
+    return found[1] if found else ""
+
+
+def logs_tail(name: str, num_lines: int = 20) -> str:
+    path = LOGS / f"{name}.log"
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    return "\n".join(lines[-num_lines:] or [f"{time.strftime('%H:%M:%S')} no output"])
