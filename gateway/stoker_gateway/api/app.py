@@ -19,6 +19,7 @@ from stoker_gateway.api.engine_control import ENGINE_CONTROL_ROUTES
 from stoker_gateway.api.engine_errors import NOT_READY_CODE, to_api_error
 from stoker_gateway.api.health import livez, readyz, startupz
 from stoker_gateway.api.json_response import error_response
+from stoker_gateway.api.load import load
 from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.request_id import RequestIdMiddleware
@@ -50,6 +51,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/readyz", readyz),
     ("GET", "/health", readyz),
     ("GET", "/startupz", startupz),
+    ("GET", "/load", load),
     ("GET", "/metrics", metrics),
     ("GET", "/metrics/vllm", vllm_metrics),
 )

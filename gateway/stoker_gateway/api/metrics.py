@@ -28,6 +28,15 @@ class Refusal(enum.Enum):
     DRAINING = "draining"
 
 
+@dataclass(slots=True, frozen=True)
+class Gauges:
+    """What goes up and down, as the pages have it."""
+
+    num_requests_running: float
+    num_requests_waiting: float
+    kv_cache_usage_ratio: float
+
+
 class Metrics:
     """Implements StatLogger; `render` writes a page of what has been recorded."""
 
@@ -60,9 +69,14 @@ class Metrics:
         """The page with vLLM's names."""
         return self._render(self._vllm, self._vllm_registry, status)
 
-    def _render(self, collector: "_NamedCollector", registry: CollectorRegistry, status: EngineStatus) -> bytes:
+    def gauges(self, status: EngineStatus) -> Gauges:
+        """What the pages would say now; without an engine, nothing runs or waits."""
         if not status.is_connected:
             self._values.numbers.update(dict.fromkeys(_GAUGES, 0))
+        return Gauges(*(self._values.numbers[name] for name in _GAUGES))
+
+    def _render(self, collector: "_NamedCollector", registry: CollectorRegistry, status: EngineStatus) -> bytes:
+        self.gauges(status)
         self._values.by_label["engine_state"] = {state.value: state is status.state for state in EngineState}
         collector.status = status
         return generate_latest(registry)
