@@ -3,7 +3,11 @@
 OperatorError
 ├── ManifestError    a file is wrong: names file, line, path, value and what is allowed (exit code 2)
 ├── LocalError       this machine cannot run it: a port in use, a directory that is not ours (exit code 1)
-└── ReplicaError     a replica cannot become ready or cannot answer: its own words (exit code 1)
+├── ReplicaError     a replica cannot become ready or cannot answer: its own words (exit code 1)
+└── ClusterError
+    ├── ApiError                  the API server refuses a call, in its own words
+    ├── ClusterUnreachableError   it does not answer, or nobody says where it is
+    └── LeaseLostError            another operator holds the Lease (exit code 1)
 """
 
 
@@ -21,3 +25,31 @@ class LocalError(OperatorError):
 
 class ReplicaError(OperatorError):
     """A replica cannot do its work. The message has its own words."""
+
+
+class ClusterError(OperatorError):
+    """A call to the API server came to nothing."""
+
+
+class ClusterUnreachableError(ClusterError):
+    """The API server does not answer."""
+
+
+class LeaseLostError(ClusterError):
+    """The Lease could not be renewed in time, or has another holder."""
+
+
+class ApiError(ClusterError):
+    """The API server's refusal. `message` is its own, word for word; `retry_after` in seconds, where it gave one."""
+
+    def __init__(self, call: str, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{call}: {status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same call may succeed later as it is: a conflict, a throttled or a failing API server."""
+        return self.status in (408, 409, 429) or self.status >= 500
