@@ -75,6 +75,11 @@ def to_args(config: Settings) -> list[str]:
     return args
 
 
+def flags_of(config_type: type[Settings]) -> frozenset[str]:
+    """The flags of `config_type`, such as `--max-model-len`."""
+    return frozenset(f"--{field.flag}" for field in _fields(config_type, ()))
+
+
 def to_command(module: str, config: Settings) -> tuple[str, ...]:
     """The command that runs a program of ours with `config`."""
     # -P: a file in the current directory must not stand in for a module of ours or of Python's.
@@ -156,9 +161,14 @@ def explain(error: msgspec.ValidationError, field_type: object, value: object) -
         text = re.sub(r"\\+Z'$", "$'", text)
         if examples := _examples(declared):
             text += " such as " + " or ".join(str(example) for example in examples)
+    return f"{text}, got {shown(value)}"
+
+
+def shown(value: object) -> str:
+    """`value` as an error message shows it: at most 100 characters."""
     # reprlib bounds nested values: a few YAML aliases can stand for millions of items.
-    shown = repr(value) if isinstance(value, str | int | float | None) else reprlib.repr(value)
-    return f"{text}, got {shown if len(shown) <= 100 else shown[:100] + '…'}"
+    text = repr(value) if isinstance(value, str | int | float | None) else reprlib.repr(value)
+    return text if len(text) <= 100 else text[:100] + "…"
 
 
 def _unwrap(node: inspect.Type) -> inspect.Type:

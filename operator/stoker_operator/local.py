@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -13,8 +13,9 @@ from stoker_engine.supervisor_pipe import SupervisorPipe
 from stoker_operator.display import Display, PlainDisplay
 from stoker_operator.errors import LocalError, ManifestError
 from stoker_operator.live_table import LiveDisplay
+from stoker_operator.local_limits import ignored_fields
 from stoker_operator.manifest import load_manifests
-from stoker_operator.names import LOCAL_PORT
+from stoker_operator.names import LOCAL_PORT, local_title
 from stoker_operator.plan import Placement, ReplicaPlan, plan_replica
 from stoker_operator.ports import choose_ports
 from stoker_operator.supervisor import Supervisor
@@ -45,7 +46,10 @@ def run_up(options: UpOptions) -> int:
     supervisor = SupervisorPipe()
     try:
         plans = _plan(replicas, [Placement(str(directories.create()), options.host, *of_one, supervisor.read_end) for of_one in pairs])
-        return asyncio.run(_supervise(plans, supervisor.read_end, options.question))
+        display = _make_display()
+        for note in _notes(deployments):
+            display.note(note)
+        return asyncio.run(_supervise(plans, supervisor.read_end, options.question, display))
     except SocketDirectoryError as error:
         raise LocalError(str(error)) from error
     finally:
@@ -57,8 +61,13 @@ def _plan(replicas: Sequence[tuple[InferenceDeployment, int]], placements: Seque
     return [plan_replica(deployment, index, placement) for (deployment, index), placement in zip(replicas, placements, strict=True)]
 
 
-async def _supervise(plans: Sequence[ReplicaPlan], supervisor_fd: int, question: str | None) -> int:
-    display = _make_display()
+def _notes(deployments: Sequence[InferenceDeployment]) -> Iterator[str]:
+    for deployment in deployments:
+        if fields := ignored_fields(deployment):
+            yield f"{local_title(deployment.metadata.namespace, deployment.metadata.name)}: ignored outside a cluster: {', '.join(fields)}"
+
+
+async def _supervise(plans: Sequence[ReplicaPlan], supervisor_fd: int, question: str | None, display: Display) -> int:
     try:
         supervisor = Supervisor(plans, (supervisor_fd,), display)
         return await (supervisor.serve() if question is None else supervisor.answer(question))

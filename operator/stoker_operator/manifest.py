@@ -9,11 +9,13 @@ import msgspec
 
 from stoker_engine.errors import ConfigError
 from stoker_engine.model_files import resolve_model
-from stoker_engine.settings import explain
+from stoker_engine.settings import explain, shown
 from stoker_operator.documents import Document, read_documents
 from stoker_operator.errors import ManifestError
+from stoker_operator.local_limits import refused_field
 from stoker_operator.names import API_VERSION, KIND
-from stoker_operator.rules import RULES, Rule
+from stoker_operator.rule import Rule
+from stoker_operator.rules import RULES
 from stoker_operator.v1alpha1 import InferenceDeployment
 
 SERVER_METADATA = frozenset(
@@ -37,9 +39,11 @@ Steps = tuple[str | int, ...]
 
 
 def load_manifests(files: Sequence[str]) -> list[InferenceDeployment]:
-    """All InferenceDeployments of `files`, in order, with models that are on this machine. Raises ManifestError."""
+    """All InferenceDeployments of `files`, in order, that this machine can run: their models are there. Raises ManifestError."""
     decoded = _decode_files(files)
     for document, deployment in decoded:
+        if refused := refused_field(deployment):
+            raise document.error(*refused)
         _check_model(document, deployment)
     return [deployment for _, deployment in decoded]
 
@@ -102,7 +106,7 @@ def _violated(document: Document, rule: Rule) -> ManifestError:
     value: Any = document.value
     for step in rule.path:
         value = value.get(step) if isinstance(value, dict) else None
-    return document.error(rule.path, rule.message if value is None else f"{rule.message}, got {value!r}")
+    return document.error(rule.path, rule.message if value is None else f"{rule.message}, got {shown(value)}")
 
 
 def _located(document: Document, value: object, error: msgspec.ValidationError) -> ManifestError:

@@ -1,6 +1,7 @@
 """An InferenceDeployment → the configurations and commands of its replicas' processes. Pure: nothing is looked up and nothing is started."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -9,7 +10,12 @@ from stoker_engine.config import EngineConfig, EngineSettings, ModelConfig, seco
 from stoker_engine.settings import Settings, to_command
 from stoker_gateway.api.config import ApiConfig, ApiSettings
 from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, HEALTH_PORT, local_title, termination_path
-from stoker_operator.v1alpha1 import InferenceDeployment
+from stoker_operator.pod_spec_types import EnvVar
+from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment
+
+PVC_SCHEME = "pvc://"
+PVC_MOUNT = "/models"
+"""Where both containers see the claim of a pvc:// model."""
 
 STOP_SECONDS = 15.0
 """After the drain: abort what is left, flush the replies, stop the engine."""
@@ -28,11 +34,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """One process of a replica. `component` is api or engine."""
+    """One process of a replica. `component` is api or engine; `environment` comes on top of our own."""
 
     component: str
     command: tuple[str, ...]
     termination_path: str
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,16 @@ def api_config(deployment: InferenceDeployment) -> ApiConfig:
     return ApiConfig(model=_model(deployment), lifecycle=spec.lifecycle, **_settings(ApiSettings, spec.api))
 
 
+def pod_model_uri(uri: str) -> str:
+    """The model's address inside a pod's containers: a claim's files are below PVC_MOUNT, every other address is the same everywhere."""
+    return f"file://{PVC_MOUNT}/{uri.removeprefix(PVC_SCHEME).partition('/')[2]}".rstrip("/") if uri.startswith(PVC_SCHEME) else uri
+
+
+def model_claim(uri: str) -> str | None:
+    """The PersistentVolumeClaim that a pvc:// model is in; None for every other model."""
+    return uri.removeprefix(PVC_SCHEME).partition("/")[0] if uri.startswith(PVC_SCHEME) else None
+
+
 def plan_replica(deployment: InferenceDeployment, index: int, placement: Placement) -> ReplicaPlan:
     """The processes of one replica on this machine: a pod's arguments, and where `placement` differs."""
     api_termination = termination_path(placement.socket_dir, API)
@@ -86,13 +103,22 @@ def plan_replica(deployment: InferenceDeployment, index: int, placement: Placeme
         host=placement.host,
         port=placement.port,
         grace=seconds(deployment.spec.lifecycle.drain_timeout) + STOP_SECONDS,
-        api=ProgramPlan(API, to_command(API_MODULE, api), api_termination),
-        engine=ProgramPlan(ENGINE, to_command(ENGINE_MODULE, engine), engine_termination),
+        api=_program(API, to_command(API_MODULE, api), api_termination, deployment.spec.api),
+        engine=_program(ENGINE, to_command(ENGINE_MODULE, engine), engine_termination, deployment.spec.engine),
     )
 
 
+def _program(component: str, command: Sequence[str], termination: str, spec: ApiSpec | EngineSpec) -> ProgramPlan:
+    return ProgramPlan(component, (*command, *spec.args), termination, _environment(spec.env))
+
+
+def _environment(variables: Sequence[EnvVar]) -> dict[str, str]:
+    return {variable.name: variable.value or "" for variable in variables}
+
+
 def _model(deployment: InferenceDeployment) -> ModelConfig:
-    return msgspec.structs.replace(deployment.spec.model, served_name=deployment.served_name)
+    settings = _settings(ModelConfig, deployment.spec.model)
+    return ModelConfig(**settings | {"uri": pod_model_uri(deployment.spec.model.uri), "served_name": deployment.served_name})
 
 
 def _settings(settings_type: type[Settings], spec: Settings) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 MAX_LINE_BYTES = 16384
 """A longer line is cut: a child must not fill our memory."""
@@ -17,13 +17,21 @@ class ChildProcess:
         self._reader = reader
 
     @classmethod
-    async def start(cls, command: Sequence[str], inherited_fds: Sequence[int], on_line: Callable[[str], None]) -> "ChildProcess":
-        """Starts `command`; each line of its output goes to `on_line`. Raises OSError if it cannot be started."""
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], inherited_fds: Sequence[int], on_line: Callable[[str], None]
+    ) -> "ChildProcess":
+        """Starts `command` with `environment` beside our own; each line of its output goes to `on_line`. Raises OSError if it cannot be started."""
         # A pipe of our own: asyncio's would make wait() wait for grandchildren that still hold it.
         read_fd, write_fd = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=write_fd, stderr=write_fd, pass_fds=inherited_fds, start_new_session=True
+                *command,
+                env={**os.environ, **environment},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=write_fd,
+                stderr=write_fd,
+                pass_fds=inherited_fds,
+                start_new_session=True,
             )
         except BaseException:  # cancellation, too
             os.close(read_fd)

@@ -94,7 +94,7 @@ class Program:
         Path(self._plan.termination_path).unlink(missing_ok=True)
         self._last_line = ""
         try:
-            self._process = await ChildProcess.start(self._plan.command, self._inherited_fds, self._take_line)
+            self._process = await ChildProcess.start(self._plan.command, self._plan.environment, self._inherited_fds, self._take_line)
         except OSError as error:
             self._last_line = f"cannot be started: {error}"
             return ExitCode.FAILED

@@ -48,7 +48,7 @@ async def test_a_start_that_is_cancelled_leaves_no_file_open(tmp_path: Path, mon
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
     before = num_open_files()
-    starting = asyncio.create_task(ChildProcess.start(("true",), (), lambda line: None))
+    starting = asyncio.create_task(ChildProcess.start(("true",), {}, (), lambda line: None))
     await asyncio.sleep(0)
     assert num_open_files() == before + 2
     starting.cancel()
