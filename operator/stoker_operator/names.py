@@ -13,6 +13,25 @@ SHORT_NAME = "infdep"
 INFERENCE_DEPLOYMENT_LABEL = f"{GROUP}/inference-deployment"
 """On every object made for an InferenceDeployment, pods too: its name."""
 
+INSTANCE_LABELS = {"app.kubernetes.io/name": "stoker", "app.kubernetes.io/managed-by": "stoker-operator", "app.kubernetes.io/part-of": "stoker"}
+"""On every object that the operator makes, besides INSTANCE_LABEL."""
+
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+DESIRED_ANNOTATION = f"{GROUP}/desired"
+"""On every child: the hash of what was applied, so that a field that is no longer wanted is seen."""
+
+TEMPLATE_INPUTS_ANNOTATION = f"{GROUP}/template-inputs"
+"""On the Deployment: the hash of what of the spec its pod template was made from."""
+
+RENDERED_BY_ANNOTATION = f"{GROUP}/rendered-by"
+"""On the Deployment: the hash of the operator and the default images that made its pod template."""
+
+RESTARTED_AT_ANNOTATION = f"{GROUP}/restarted-at"
+"""On the pods: the spec's restartedAt."""
+
 FIELD_MANAGER = "stoker-operator"
 """Who the API server knows the operator's fields by."""
 
@@ -27,8 +46,34 @@ ENGINE = "engine"
 API_MODULE = "stoker_gateway.api"
 ENGINE_MODULE = "stoker_engine"
 
+ENGINE_COMMAND = "stoker-engine"
+API_COMMAND = "stoker-api"
+"""The programs of the images."""
+
+HTTP_PORT = 8000
+HTTP_PORT_NAME = "http"
+SERVICE_PORT = 80
+"""The OpenAI address: of a pod, and of the Service before the pods."""
+
 HEALTH_PORT = 8001
+HEALTH_PORT_NAME = "metrics"
 """The engine's own probes and metrics in a pod; `stoker up` gives each engine a free port."""
+
+METRICS_PATH = "/metrics"
+LIVENESS_PATH = "/livez"
+READINESS_PATH = "/readyz"
+STARTUP_PATH = "/startupz"
+
+SOCKETS_PATH = "/run/stoker"
+CACHE_PATH = "/var/cache/stoker"
+"""Directories of a pod's containers: the sockets, and hf:// models."""
+
+TOKEN_KEY = "token"
+TOKEN_VARIABLE = "HF_TOKEN"
+"""The key of a credentials Secret, and the environment variable that it becomes."""
+
+RUN_AS_ID = 65532
+"""The user and group of the images."""
 
 LOCAL_PORT = 8080
 """The OpenAI address of `stoker up`, unless `--port` says otherwise."""

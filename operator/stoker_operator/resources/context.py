@@ -1,0 +1,39 @@
+"""What the children are made from besides the spec."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.pod_spec_types import PullPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the operator runs where a spec names no image or pull policy."""
+
+    engine_image: str
+    api_image: str
+    image_pull_policy: PullPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentStrategy:
+    """How the Deployment replaces its pods. The numbers are those of RollingUpdate: a count, or a share such as `25%`."""
+
+    type: Literal["RollingUpdate", "Recreate"]
+    max_surge: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenderContext:
+    """`uid` is the InferenceDeployment's; `rendered_by` the hash of this operator and its defaults; `live` the Deployment as it is, if there is one."""
+
+    uid: str
+    defaults: Defaults
+    gateway_namespace: str
+    operator_namespace: str
+    rendered_by: str
+    strategy: DeploymentStrategy
+    live: KubeObject | None = None
+    has_pod_monitors: bool = False

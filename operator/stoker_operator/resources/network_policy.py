@@ -1,0 +1,33 @@
+"""Who may reach the pods, and whom they may reach."""
+
+from stoker_operator.cluster_kinds import NETWORK_POLICY
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.names import HEALTH_PORT, HTTP_PORT, NAMESPACE_NAME_LABEL
+from stoker_operator.resources.child import build_child, mark_desired, selector_labels
+from stoker_operator.resources.context import RenderContext
+from stoker_operator.v1alpha1 import InferenceDeployment
+
+DNS_PORT = 53
+HTTPS_PORT = 443
+"""Hubs, and stores of objects."""
+
+
+def build_network_policy(deployment: InferenceDeployment, context: RenderContext) -> KubeObject:
+    """Ports go by number: not every network plugin finds the named ports of a sidecar."""
+    namespaces = dict.fromkeys((context.gateway_namespace, context.operator_namespace))
+    clients = [{"podSelector": {}}, *(_namespace(name) for name in namespaces if name != deployment.metadata.namespace)]
+    spec = {
+        "podSelector": {"matchLabels": selector_labels(deployment)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": clients, "ports": [_port(HTTP_PORT)]}, {"ports": [_port(HEALTH_PORT)]}],
+        "egress": [{"ports": [_port(DNS_PORT, "UDP"), _port(DNS_PORT)]}, {"ports": [_port(HTTPS_PORT)]}],
+    }
+    return mark_desired(build_child(NETWORK_POLICY, deployment, context.uid, {"spec": spec}))
+
+
+def _namespace(name: str) -> KubeObject:
+    return {"namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: name}}}
+
+
+def _port(number: int, protocol: str = "TCP") -> KubeObject:
+    return {"port": number, "protocol": protocol}

@@ -1,0 +1,72 @@
+"""The volumes of a pod, and where its containers see them."""
+
+from dataclasses import dataclass
+
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.names import CACHE_PATH, SOCKETS_PATH
+from stoker_operator.plan import PVC_MOUNT, model_claim
+from stoker_operator.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
+
+HUB_SCHEME = "hf://"
+SOCKETS_SIZE = "16Mi"
+"""Three sockets and a lock take a few kilobytes of memory."""
+
+UNSET_SHARED_MEMORY = frozenset({"auto", "0", 0})
+"""One process needs no more than the runtime's own 64 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolume:
+    """A volume and its mount; `engine_only` keeps it out of the api."""
+
+    name: str
+    source: KubeObject
+    path: str
+    read_only: bool = False
+    engine_only: bool = False
+
+    @property
+    def manifest(self) -> KubeObject:
+        return {"name": self.name, **self.source}
+
+    @property
+    def mount(self) -> KubeObject:
+        return {"name": self.name, "mountPath": self.path, **({"readOnly": True} if self.read_only else {})}
+
+
+def is_downloaded(deployment: InferenceDeployment) -> bool:
+    """Whether the model comes from a hub into the cache volume."""
+    return deployment.spec.model.uri.startswith(HUB_SCHEME)
+
+
+def pod_volumes(deployment: InferenceDeployment) -> tuple[PodVolume, ...]:
+    spec = deployment.spec
+    volumes = [
+        PodVolume("sockets", {"emptyDir": {"medium": "Memory", "sizeLimit": SOCKETS_SIZE}}, SOCKETS_PATH),
+        PodVolume("tmp", {"emptyDir": {}}, "/tmp"),
+    ]
+    if spec.shared_memory.size_limit not in UNSET_SHARED_MEMORY:
+        memory = {"medium": "Memory", "sizeLimit": spec.shared_memory.size_limit}
+        volumes.append(PodVolume("shm", {"emptyDir": memory}, "/dev/shm", engine_only=True))
+    if is_downloaded(deployment):
+        volumes.append(PodVolume("model-cache", _cache_source(spec), CACHE_PATH))
+    if claim := model_claim(spec.model.uri):
+        volumes.append(PodVolume("model", {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}, PVC_MOUNT, read_only=True))
+    return tuple(volumes)
+
+
+def claim_names(pod_spec: KubeObject) -> tuple[str, ...]:
+    """The PersistentVolumeClaims that a pod mounts."""
+    sources = [volume.get("persistentVolumeClaim") or {} for volume in pod_spec.get("volumes") or () if isinstance(volume, dict)]
+    return tuple(str(source["claimName"]) for source in sources if source.get("claimName"))
+
+
+def _cache_source(spec: InferenceDeploymentSpec) -> KubeObject:
+    cache = spec.cache
+    match cache.type:
+        case "PersistentVolumeClaim":
+            return {"persistentVolumeClaim": {"claimName": cache.claim_name}}
+        case "HostPath":
+            return {"hostPath": {"path": cache.host_path, "type": "DirectoryOrCreate"}}
+        case "EmptyDir":
+            return {"emptyDir": {} if cache.size_limit is None else {"sizeLimit": cache.size_limit}}
