@@ -9,17 +9,22 @@ import yaml
 
 from stoker_engine.config import EngineSettings, LifecycleConfig, ModelConfig
 from stoker_gateway.api.config import ApiSettings
-from stoker_operator.crd import crd_yaml, custom_resource_definition
+from stoker_operator.crd import LIST_TYPES, crd_yaml, custom_resource_definition
 from stoker_operator.rules import RULES
-from stoker_operator.v1alpha1 import InferenceDeployment
+from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, ModelSpec
 
 Schema = dict[str, Any]
 
 ALLOWED_KEYS = {
-    *("type", "format", "description", "default", "enum", "pattern", "properties", "items", "required"),
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("type", "format", "description", "nullable", "default", "enum", "pattern", "properties", "additionalProperties", "items", "required"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"),
     *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+    "x-kubernetes-preserve-unknown-fields",
 }
+INT_OR_STRING = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+BOUNDS = {"string": {"maxLength", "enum"}, "array": {"maxItems"}, "integer": {"minimum", "enum"}, "number": {"minimum"}, "boolean": {"type"}}
+MAX_FILE_BYTES = 200_000
+"""`kubectl apply` writes the file into an annotation, and all annotations together may have 262,144 bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +43,9 @@ def walk(node: Schema, path: str = "$") -> Iterator[tuple[str, Schema]]:
     yield path, node
     for name, child in node.get("properties", {}).items():
         yield from walk(child, f"{path}.{name}")
-    if "items" in node:
-        yield from walk(node["items"], f"{path}[]")
+    for key, suffix in (("items", "[]"), ("additionalProperties", "{}")):
+        if key in node:
+            yield from walk(node[key], path + suffix)
 
 
 def declared(schema: Schema) -> list[tuple[str, Schema]]:
@@ -49,21 +55,46 @@ def declared(schema: Schema) -> list[tuple[str, Schema]]:
 
 def test_the_schema_is_structural(schema: Schema) -> None:
     for path, node in walk(schema):
+        if "anyOf" in node:
+            node = {"type": "string"} | {key: value for key, value in node.items() if INT_OR_STRING.get(key) != value}
         assert set(node) <= ALLOWED_KEYS, path
         assert node["type"] in {"object", "array", "string", "integer", "number", "boolean"}, path
-        assert ("properties" in node) == (node["type"] == "object") or path == "$.metadata", path
+        kinds = {"properties", "additionalProperties", "x-kubernetes-preserve-unknown-fields"} & set(node)
+        assert bool(kinds) == (node["type"] == "object") or path == "$.metadata", path
+        assert not {"properties", "additionalProperties"} <= set(node), path
         assert ("items" in node) == (node["type"] == "array"), path
         assert set(node.get("required", [])) <= set(node.get("properties", {})), path
         assert node.get("required") != [], path
 
 
 def test_every_field_has_a_description(schema: Schema) -> None:
-    assert [path for path, node in declared(schema) if "description" not in node and not path.endswith("[]")] == []
+    assert [path for path, node in declared(schema) if "description" not in node and path[-1] not in "]}"] == []
 
 
-def test_every_string_list_and_number_is_bounded(schema: Schema) -> None:
-    bounds = {"string": {"maxLength", "enum"}, "array": {"maxItems"}, "integer": {"minimum", "enum"}, "number": {"minimum"}}
-    assert [path for path, node in declared(schema) if not bounds.get(node["type"], set(node)) & set(node)] == []
+def is_bounded(node: Schema) -> bool:
+    if "anyOf" in node:
+        return {"minimum", "maxLength", "pattern"} <= set(node)
+    if node["type"] == "object":
+        return "properties" in node or "maxProperties" in node
+    return bool(BOUNDS[node["type"]] & set(node))
+
+
+def test_every_string_list_map_and_number_is_bounded(schema: Schema) -> None:
+    assert [path for path, node in declared(schema) if not is_bounded(node)] == []
+
+
+def test_only_what_kubernetes_defines_is_open(schema: Schema) -> None:
+    open_paths = {path for path, node in walk(schema) if "x-kubernetes-preserve-unknown-fields" in node}
+    assert open_paths == {"$.spec.engine.env[].valueFrom", "$.spec.api.env[].valueFrom", "$.spec.podTemplate.spec"}
+
+
+def test_null_means_something_only_to_the_disruption_budget(schema: Schema) -> None:
+    assert [path for path, node in walk(schema) if "nullable" in node] == ["$.spec.availability.maxUnavailable"]
+
+
+def test_only_lists_without_repetition_are_shared_by_writers(schema: Schema) -> None:
+    assert [path for path, node in walk(schema) if "x-kubernetes-list-type" in node and node["type"] != "array"] == []
+    assert len([path for path, node in walk(schema) if "x-kubernetes-list-type" in node]) == len(LIST_TYPES)
 
 
 def test_exclusive_bounds_are_flags_beside_the_bound(schema: Schema) -> None:
@@ -79,19 +110,34 @@ def test_defaults_are_of_their_own_type_and_objects_default_to_empty(schema: Sch
     types = {"object": dict, "array": list, "string": str, "integer": int, "number": float, "boolean": bool}
     for path, node in walk(schema):
         if "default" in node:
-            assert type(node["default"]) is types[node["type"]], path
+            assert type(node["default"]) in ({int, str} if "anyOf" in node else {types[node["type"]]}), path
             assert node["default"] in node.get("enum", [node["default"]]), path
-    spec = schema["properties"]["spec"]["properties"]
-    assert [spec[name]["default"] for name in ("engine", "api", "lifecycle")] == [{}, {}, {}]
+    sections = {name: node for name, node in schema["properties"]["spec"]["properties"].items() if node["type"] == "object" and name != "model"}
+    assert len(sections) == 11
+    assert all(node["default"] == {} for node in sections.values())
 
 
 def test_the_status_has_no_defaults(schema: Schema) -> None:
     assert [path for path, node in walk(schema["properties"]["status"]) if "default" in node] == []
 
 
-@pytest.mark.parametrize(("section", "settings"), [("engine", EngineSettings), ("api", ApiSettings), ("model", ModelConfig), ("lifecycle", LifecycleConfig)])
-def test_every_setting_is_in_the_schema(schema: Schema, section: str, settings: type[msgspec.Struct]) -> None:
-    assert set(schema["properties"]["spec"]["properties"][section]["properties"]) == {field.encode_name for field in msgspec.structs.fields(settings)}
+def fields_of(*structs: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for struct in structs for field in msgspec.structs.fields(struct)}
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "spec"),
+    [
+        ("engine", EngineSettings, EngineSpec),
+        ("api", ApiSettings, ApiSpec),
+        ("model", ModelConfig, ModelSpec),
+        ("lifecycle", LifecycleConfig, LifecycleConfig),
+    ],
+)
+def test_every_setting_is_in_the_schema(schema: Schema, section: str, settings: type[msgspec.Struct], spec: type[msgspec.Struct]) -> None:
+    found = set(schema["properties"]["spec"]["properties"][section]["properties"])
+    assert found == fields_of(spec)
+    assert found >= fields_of(settings)
 
 
 def test_an_object_filled_by_the_schemas_defaults_is_what_the_structs_default_to(schema: Schema) -> None:
@@ -140,15 +186,22 @@ def test_subresources_and_columns_name_fields_that_exist(schema: Schema, version
     columns = [column["jsonPath"] for column in version["additionalPrinterColumns"]]
     for path in [*scale.values(), *(column for column in columns if not column.startswith(".metadata"))]:
         node = schema
-        for name in path.split(".")[1:]:
-            node = node["properties"][name]
-    assert [column["name"] for column in version["additionalPrinterColumns"]] == ["Model", "Replicas", "Age"]
+        for name in re.sub(r"\[\?.*\]", "[]", path).split(".")[1:]:
+            node = node["properties"][name.removesuffix("[]")]
+            node = node["items"] if name.endswith("[]") else node
+
+
+def test_the_columns_are_a_deployments_and_why_it_is_not_ready(version: Schema) -> None:
+    columns = version["additionalPrinterColumns"]
+    assert [column["name"] for column in columns if "priority" not in column] == ["Ready", "Desired", "Up-To-Date", "Available", "Status", "Model", "Age"]
+    assert [column["name"] for column in columns if column.get("priority") == 1] == ["URL", "Revision", "GPU"]
 
 
 def test_the_yaml_is_the_definition_and_always_the_same() -> None:
     assert yaml.safe_load(crd_yaml()) == custom_resource_definition()
     assert crd_yaml() == crd_yaml()
     assert "&id" not in crd_yaml()
+    assert len(crd_yaml().encode()) < MAX_FILE_BYTES
 
 
 def test_the_committed_manifest_is_the_generated_one() -> None:

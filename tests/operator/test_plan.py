@@ -3,11 +3,21 @@ import sys
 import msgspec
 import pytest
 
-from stoker_engine.config import EngineConfig, EngineSettings, LifecycleConfig, ModelConfig
+from stoker_engine.config import EngineConfig, EngineSettings, LifecycleConfig
 from stoker_engine.settings import Settings, from_args, to_args
 from stoker_gateway.api.config import ApiConfig, ApiSettings
-from stoker_operator.plan import Placement, api_config, engine_config, plan_replica
-from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, InferenceDeploymentSpec, ObjectMeta
+from stoker_operator.plan import Placement, api_config, engine_config, model_claim, plan_replica, pod_model_uri
+from stoker_operator.pod_spec_types import EnvVar, PodTemplate, Resources
+from stoker_operator.spec_sections import (
+    AcceleratorConfig,
+    AvailabilityConfig,
+    CacheConfig,
+    MonitoringConfig,
+    NetworkConfig,
+    RolloutConfig,
+    SharedMemoryConfig,
+)
+from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, InferenceDeploymentSpec, ModelSpec, ObjectMeta
 
 PLACEMENT = Placement(socket_dir="/tmp/stoker-7/0123abcd", host="127.0.0.1", port=8081, health_port=8082, supervisor_fd=9)
 
@@ -19,7 +29,7 @@ def every_field() -> InferenceDeployment:
         kind="InferenceDeployment",
         metadata=ObjectMeta(name="demo", namespace="team"),
         spec=InferenceDeploymentSpec(
-            model=ModelConfig(uri="file:///models/a b", served_name="org/demo", aliases=("a", "b")),
+            model=ModelSpec(uri="hf://org/demo", served_name="org/demo", revision="main", aliases=("a", "b")),
             replicas=2,
             engine=EngineSpec(
                 dtype="float32",
@@ -42,9 +52,24 @@ def every_field() -> InferenceDeployment:
                 load_format="dummy",
                 num_threads=2,
                 log_level="debug",
+                image="registry.example/engine:1",
+                image_pull_policy="Always",
+                args=("--profile-dir=/tmp/profile",),
+                env=(EnvVar(name="OMP_NUM_THREADS", value="2"), EnvVar(name="EMPTY")),
+                resources=Resources(requests={"cpu": 2}, limits={"memory": "8Gi"}),
             ),
             api=ApiSpec(max_body_bytes=4096, max_queued_requests=7, max_queued_prefill_tokens=8192, enable_engine_control=True, log_level="error"),
-            lifecycle=LifecycleConfig(startup_timeout="10m", drain_timeout="1m30s", engine_hang_timeout="500ms"),
+            lifecycle=LifecycleConfig(startup_timeout="10m", pre_stop_delay="7s", drain_timeout="1m30s", engine_hang_timeout="500ms"),
+            accelerator=AcceleratorConfig(count=1, product=("A", "B")),
+            cache=CacheConfig(size_limit="20Gi"),
+            shared_memory=SharedMemoryConfig(size_limit=0),
+            rollout=RolloutConfig(strategy="RollingUpdate", max_surge="50%", max_unavailable=0),
+            availability=AvailabilityConfig(max_unavailable=None),
+            network=NetworkConfig(policy="None"),
+            monitoring=MonitoringConfig(pod_monitor=False),
+            pod_template=PodTemplate(spec={"nodeSelector": {"disk": "ssd"}}),
+            paused=True,
+            restarted_at="today",
         ),
     )
 
@@ -57,6 +82,7 @@ def differing(config: Settings) -> set[str]:
 def test_the_fixture_sets_every_setting_to_something_else(every_field: InferenceDeployment) -> None:
     spec = every_field.spec
     assert differing(engine_config(every_field)) >= set(EngineSettings.__struct_fields__) | {"model", "lifecycle"}
+    assert differing(spec) == set(InferenceDeploymentSpec.__struct_fields__)
     assert differing(spec.api) == set(ApiSettings.__struct_fields__)
     assert differing(spec.lifecycle) == set(LifecycleConfig.__struct_fields__)
 
@@ -75,10 +101,31 @@ def test_the_processes_get_a_pods_arguments_and_their_placement(every_field: Inf
     engine = {*to_args(engine_config(every_field)), *local, *health, "--termination-message-path=/tmp/stoker-7/0123abcd/engine.termination"}
     api = {*to_args(api_config(every_field)), *local, "--termination-message-path=/tmp/stoker-7/0123abcd/api.termination"}
     engine.remove("--health-port=8001")
+    engine.add("--profile-dir=/tmp/profile")
     assert plan.engine.command[:4] == (sys.executable, "-P", "-m", "stoker_engine")
     assert set(plan.engine.command[4:]) == engine
     assert plan.api.command[:4] == (sys.executable, "-P", "-m", "stoker_gateway.api")
     assert set(plan.api.command[4:]) == api | {"--host=127.0.0.1", "--port=8081"}
+
+
+def test_the_processes_get_a_pods_environment(every_field: InferenceDeployment) -> None:
+    plan = plan_replica(every_field, 0, PLACEMENT)
+    assert (plan.engine.environment, plan.api.environment) == ({"OMP_NUM_THREADS": "2", "EMPTY": ""}, {})
+
+
+@pytest.mark.parametrize(
+    ("uri", "inside", "claim"),
+    [
+        ("pvc://models/llama/8b", "file:///models/llama/8b", "models"),
+        ("pvc://models/a.gguf", "file:///models/a.gguf", "models"),
+        ("pvc://models/", "file:///models", "models"),
+        ("pvc://models", "file:///models", "models"),
+        ("hf://org/name", "hf://org/name", None),
+        ("file:///a", "file:///a", None),
+    ],
+)
+def test_a_claims_files_are_where_it_is_mounted(uri: str, inside: str, claim: str | None) -> None:
+    assert (pod_model_uri(uri), model_claim(uri)) == (inside, claim)
 
 
 @pytest.mark.fault("F6")
@@ -87,7 +134,7 @@ def test_the_grace_is_the_drain_timeout_and_fifteen_seconds(every_field: Inferen
 
 
 def test_a_model_without_a_served_name_is_served_under_the_deployments(every_field: InferenceDeployment) -> None:
-    spec = msgspec.structs.replace(every_field.spec, model=ModelConfig(uri="file:///models/a"))
+    spec = msgspec.structs.replace(every_field.spec, model=ModelSpec(uri="file:///models/a"))
     deployment = msgspec.structs.replace(every_field, spec=spec)
     assert "--served-name=demo" in to_args(api_config(deployment))
     assert "--served-name=demo" in to_args(engine_config(deployment))
