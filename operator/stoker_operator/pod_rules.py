@@ -122,8 +122,9 @@ POD_RULES: tuple[Rule, ...] = (
     ),
     spec_rule(
         "podTemplate.spec.terminationGracePeriodSeconds",
-        cel="!has(self.podTemplate.spec.terminationGracePeriodSeconds) || duration(string(self.podTemplate.spec.terminationGracePeriodSeconds) + 's')"
-        " >= duration(self.lifecycle.preStopDelay) + duration(self.lifecycle.drainTimeout)",
+        # Rounded up: a duration from a number would need a string, which the API server counts as endless.
+        cel="!has(self.podTemplate.spec.terminationGracePeriodSeconds) || self.podTemplate.spec.terminationGracePeriodSeconds"
+        " >= (duration(self.lifecycle.preStopDelay) + duration(self.lifecycle.drainTimeout) + duration('999ms')).getSeconds()",
         message="must be at least preStopDelay + drainTimeout; raise it or remove it, which leaves enough",
         holds=_grace_covers_the_drain,
     ),
