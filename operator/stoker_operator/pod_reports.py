@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import httpx
 import msgspec
@@ -10,18 +10,34 @@ import msgspec
 API_PORT = 8000
 LIMIT_SECONDS = 2.0
 """All three answers together: a pod that does not answer holds up no reconcile."""
+MAX_BODY_BYTES = 65536
+"""Whoever serves at a pod's address may be anybody's program."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Download(msgspec.Struct, frozen=True, rename="camel"):
+    """`bytes` of the model that are there, and how fast the rest comes where that is known."""
+
+    bytes: Count = 0
+    bytes_per_second: Count | None = None
+    eta_seconds: Count | None = None
 
 
 class Startup(msgspec.Struct, frozen=True, rename="camel"):
-    """How far the engine has come, as /startupz has it. `seconds` is how long the phase has lasted, `message` the engine's words on a failure."""
+    """How far the engine has come, as /startupz has it. `seconds` is how long the phase has lasted, `message` its words on a failure or on what it waits for.
+
+    The rest is of a model that is downloaded: `revision` is its commit, `size_bytes` that of the files that the engine needs.
+    """
 
     phase: str
-    progress: float = 0.0
+    progress: Share = 0.0
     seconds: float = 0.0
     message: str = ""
-    bytes: int = 0
-    total_bytes: int | None = None
-    bytes_per_second: float | None = None
+    revision: str | None = None
+    size_bytes: Count | None = None
+    download: Download | None = None
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -35,11 +51,11 @@ class Readiness(msgspec.Struct, frozen=True):
 class Load(msgspec.Struct, frozen=True, rename="camel"):
     """How busy the api is, as /load has it."""
 
-    in_flight: int
-    running: int = 0
-    waiting: int = 0
+    in_flight: Count
+    running: Count = 0
+    waiting: Count = 0
     draining: bool = False
-    kv_cache_usage: float = 0.0
+    kv_cache_usage: Share = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +99,15 @@ class PodReporter:
         """503 has a body too: it is what a pod that is not ready answers."""
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
-                return msgspec.json.decode((await self._client.get(url)).content, type=answer_type)
+                return msgspec.json.decode(await self._read(url), type=answer_type)
         except (httpx.HTTPError, msgspec.MsgspecError, TimeoutError):
             return None
+
+    async def _read(self, url: str) -> bytes:
+        body = bytearray()
+        async with self._client.stream("GET", url) as response:
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    return b""
+        return bytes(body)

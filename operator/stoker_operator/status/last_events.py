@@ -12,6 +12,7 @@ from stoker_operator.status.text import one_line, timestamp
 from stoker_operator.status_types import LastDrain, LastFailure
 
 DRAINED = frozenset({"Drained", "Aborted"})
+MAX_COUNT = 2**31 - 1
 
 
 def find_last_failure(pods: Iterable[Pod], evidence: Mapping[str, Evidence], previous: LastFailure | None) -> LastFailure | None:
@@ -59,8 +60,13 @@ def _to_drain(end: End, words: TerminationMessage) -> LastDrain:
     return LastDrain(
         time=_when(end),
         pod=end.pod,
-        in_flight_at_start=max(words.in_flight_at_start, 0),
-        completed=max(words.completed, 0),
-        aborted=max(words.aborted, 0),
-        duration_seconds=max(words.seconds, 0.0),
+        in_flight_at_start=_count(words.in_flight_at_start),
+        completed=_count(words.completed),
+        aborted=_count(words.aborted),
+        duration_seconds=min(max(words.seconds, 0.0), float(MAX_COUNT)),
     )
+
+
+def _count(number: int) -> int:
+    """A number that the status may hold, whatever a program of the user's left."""
+    return min(max(number, 0), MAX_COUNT)

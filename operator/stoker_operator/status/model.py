@@ -25,6 +25,9 @@ DOWNLOAD_FAILURES = {
     "RateLimited": "RateLimited",
 }
 """The programs' reasons, and the condition's."""
+RATE_LIMIT = "(429)"
+"""In what an engine says it waits for."""
+
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -38,10 +41,10 @@ def find_model_cached(deployment: InferenceDeployment | None, observed: Observed
     if failed is not None:
         return Finding("ModelCached", "False", DOWNLOAD_FAILURES[failed.reason], one_line(f"Pod {failed.pod}: {failed.message}"))
     furthest = _furthest(observed, replicas)
-    if furthest is not None:
-        words = f": {furthest.message}" if furthest.message else ""
-        return Finding("ModelCached", "False", "Downloading", one_line(f"{_share(furthest)}{words}."))
-    return Finding("ModelCached", "Unknown", "Downloading", "No pod has told yet whether the model's files are there.")
+    if furthest is None or furthest.phase != DOWNLOADING:
+        return Finding("ModelCached", "Unknown", "Downloading", "No pod has told yet whether the model's files are there.")
+    words = f": {furthest.message}" if furthest.message else ""
+    return Finding("ModelCached", "False", "RateLimited" if RATE_LIMIT in furthest.message else "Downloading", one_line(f"{_share(furthest)}{words}."))
 
 
 def find_model(deployment: InferenceDeployment | None, observed: Observed, replicas: Replicas, previous: ModelStatus | None) -> ModelStatus | None:
@@ -51,40 +54,45 @@ def find_model(deployment: InferenceDeployment | None, observed: Observed, repli
     if not deployment.spec.model.uri.startswith(DOWNLOADED_SCHEME):
         return None
     revision = deployment.spec.model.revision
-    known = previous or ModelStatus()
-    furthest = _furthest(observed, replicas)
-    total = furthest.total_bytes if furthest is not None else None
+    known, furthest = previous or ModelStatus(), _furthest(observed, replicas)
+    pinned = revision if revision is not None and COMMIT.fullmatch(revision) else None
     return ModelStatus(
-        resolved_revision=revision if revision is not None and COMMIT.fullmatch(revision) else known.resolved_revision,
-        size_bytes=total if total else known.size_bytes,
+        resolved_revision=(furthest.revision if furthest is not None else None) or pinned or known.resolved_revision,
+        size_bytes=(furthest.size_bytes if furthest is not None else None) or known.size_bytes,
         download=_download(observed, replicas, furthest, known.download),
     )
 
 
 def _download(observed: Observed, replicas: Replicas, furthest: Startup | None, known: DownloadStatus | None) -> DownloadStatus | None:
+    told = furthest.download if furthest is not None else None
+    num_bytes = told.bytes if told is not None else known.bytes if known is not None else 0
     if any(_has_files(observed, pod) for pod in replicas.updated):
-        return None if known is None else DownloadStatus(phase="Downloaded", bytes=known.bytes)
-    if furthest is not None:
-        rate = furthest.bytes_per_second or 0.0
-        left = (furthest.total_bytes or 0) - furthest.bytes
-        eta = int(left / rate) if rate > 0 and furthest.total_bytes and left >= 0 else None
-        return DownloadStatus(phase="Downloading", bytes=max(furthest.bytes, 0), bytes_per_second=int(rate) if rate > 0 else None, eta_seconds=eta)
+        return DownloadStatus(phase="Downloaded", bytes=num_bytes) if told is not None or known is not None else None
+    if furthest is not None and told is not None and furthest.phase == DOWNLOADING:
+        return DownloadStatus(phase="Downloading", bytes=num_bytes, bytes_per_second=told.bytes_per_second, eta_seconds=told.eta_seconds)
     if any(end.reason in DOWNLOAD_FAILURES for pod in replicas.updated for end in failures_of(pod)):
-        return DownloadStatus(phase="Failed", bytes=0 if known is None else known.bytes)
+        return DownloadStatus(phase="Failed", bytes=num_bytes)
     return known
 
 
 def _has_files(observed: Observed, pod: Pod) -> bool:
-    report = observed.reports.get(pod.name)
-    startup = None if report is None else report.startup
+    startup = _startup(observed, pod)
     return pod.is_ready or (startup is not None and startup.phase not in BEFORE_DOWNLOAD)
 
 
+def _startup(observed: Observed, pod: Pod) -> Startup | None:
+    report = observed.reports.get(pod.name)
+    return None if report is None else report.startup
+
+
 def _furthest(observed: Observed, replicas: Replicas) -> Startup | None:
-    reports = (observed.reports.get(pod.name) for pod in replicas.updated)
-    downloading = [each.startup for each in reports if each is not None and each.startup is not None and each.startup.phase == DOWNLOADING]
-    return max(downloading, key=lambda startup: startup.bytes, default=None)
+    """Of those that tell of a download, also of one that is over."""
+    told = [startup for pod in replicas.updated if (startup := _startup(observed, pod)) is not None and startup.download is not None]
+    return max(told, key=lambda startup: (startup.phase == DOWNLOADING, 0 if startup.download is None else startup.download.bytes), default=None)
 
 
 def _share(startup: Startup) -> str:
-    return f"{startup.bytes * 10 // startup.total_bytes * 10} % are there" if startup.total_bytes else "The download has begun"
+    """In tenths: each new message is a write."""
+    if startup.download is None or not startup.size_bytes:
+        return "The download has begun"
+    return f"{startup.download.bytes * 10 // startup.size_bytes * 10} % are there"
