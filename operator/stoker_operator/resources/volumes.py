@@ -55,12 +55,6 @@ def pod_volumes(deployment: InferenceDeployment) -> tuple[PodVolume, ...]:
     return tuple(volumes)
 
 
-def claim_names(pod_spec: KubeObject) -> tuple[str, ...]:
-    """The PersistentVolumeClaims that a pod mounts."""
-    sources = [volume.get("persistentVolumeClaim") or {} for volume in pod_spec.get("volumes") or () if isinstance(volume, dict)]
-    return tuple(str(source["claimName"]) for source in sources if source.get("claimName"))
-
-
 def _cache_source(spec: InferenceDeploymentSpec) -> KubeObject:
     cache = spec.cache
     match cache.type:
