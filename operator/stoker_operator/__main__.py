@@ -1,4 +1,4 @@
-"""The `stoker` command: `stoker up` and `stoker crd`."""
+"""The `stoker` command: `stoker up`, `stoker operator` and `stoker crd`."""
 
 import argparse
 import io
@@ -6,13 +6,20 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from stoker_engine.early_stop import stop_at_once_on_signals
+from stoker_engine.errors import ConfigError
 from stoker_engine.exit_codes import ExitCode
+from stoker_engine.settings import from_args
 from stoker_engine.version import __version__
+from stoker_operator.config import OperatorConfig
 from stoker_operator.crd import crd_yaml
 from stoker_operator.errors import ManifestError, OperatorError
 from stoker_operator.local import UpOptions, run_up
 from stoker_operator.names import LOCAL_PORT
+from stoker_operator.operator_log import configure_operator_logging
 from stoker_operator.ports import MAX_PORT
+
+OPERATOR = "operator"
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -26,7 +33,10 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a character, or a file name that is no text, must not stop the replicas.
             stream.reconfigure(errors="replace")
-    options = _parser().parse_args(args)
+    given = sys.argv[1:] if args is None else args
+    if given[:1] == [OPERATOR]:
+        raise SystemExit(_operator(given[1:]))
+    options = _parser().parse_args(given)
     if options.command == "crd":
         sys.stdout.write(crd_yaml())
         raise SystemExit(ExitCode.OK)
@@ -35,6 +45,20 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except OperatorError as error:
         sys.stderr.write(f"stoker up: {error}\n")
         raise SystemExit(ExitCode.BAD_CONFIG if isinstance(error, ManifestError) else ExitCode.FAILED) from None
+
+
+def _operator(args: Sequence[str]) -> ExitCode:
+    """Its flags are those of OperatorConfig."""
+    stop_at_once_on_signals()
+    try:
+        config = from_args(OperatorConfig, args, program=f"stoker {OPERATOR}")
+    except ConfigError as error:
+        sys.stderr.write(f"stoker {OPERATOR}: {error}\n")
+        return ExitCode.BAD_CONFIG
+    configure_operator_logging(config.log_level, config.log_format)
+    from stoker_operator.run_operator import run_operator  # kopf and kubernetes take a second to import, and no other command needs them
+
+    return run_operator(config)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--host", default="127.0.0.1", help="address that the apis listen on (default: %(default)s)")
     up.add_argument("--port", type=_port, default=LOCAL_PORT, help="port of the first api, 0 for any; the others get the next free ones (default: %(default)s)")
     up.add_argument("--once", metavar="QUESTION", help="ask the first model one question, print the answer, drain and exit")
+    commands.add_parser(OPERATOR, help="run the operator of a cluster", add_help=False)
     commands.add_parser("crd", help="print the CustomResourceDefinition", description="Prints the CustomResourceDefinition as YAML.")
     return parser
 

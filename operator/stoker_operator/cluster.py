@@ -66,10 +66,10 @@ class Cluster:
                 return None
             raise
 
-    async def list(self, kind: ClusterKind, namespace: str | None, *, label: str = "") -> ObjectList:
-        """All of a namespace (None: of the cluster) that carry `label`, in pages."""
+    async def list(self, kind: ClusterKind, namespace: str | None, *, label: str = "", fields: str = "") -> ObjectList:
+        """All of a namespace (None: of the cluster) that carry `label` and have `fields`, in pages."""
         items: list[KubeObject] = []
-        query = {"limit": str(PAGE_SIZE)} | ({"labelSelector": label} if label else {})
+        query = {"limit": str(PAGE_SIZE)} | ({"labelSelector": label} if label else {}) | ({"fieldSelector": fields} if fields else {})
         while True:
             page = await self._send(_Call("GET", kind.path(namespace), query=query, seconds=LIST_SECONDS))
             for item in page.get("items") or ():

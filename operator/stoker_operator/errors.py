@@ -4,6 +4,7 @@ OperatorError
 ├── ManifestError    a file is wrong: names file, line, path, value and what is allowed (exit code 2)
 ├── LocalError       this machine cannot run it: a port in use, a directory that is not ours (exit code 1)
 ├── ReplicaError     a replica cannot become ready or cannot answer: its own words (exit code 1)
+├── InvalidSpecError  an object in the cluster cannot be used: names the field
 └── ClusterError
     ├── ApiError                  the API server refuses a call, in its own words
     ├── ClusterUnreachableError   it does not answer, or nobody says where it is
@@ -25,6 +26,10 @@ class LocalError(OperatorError):
 
 class ReplicaError(OperatorError):
     """A replica cannot do its work. The message has its own words."""
+
+
+class InvalidSpecError(OperatorError):
+    """An InferenceDeployment that the API server holds cannot be used. The message names the field."""
 
 
 class ClusterError(OperatorError):

@@ -34,6 +34,7 @@ class Store:
         self._kept: dict[str, dict[tuple[str, str], _Kept]] = defaultdict(dict)
         self._by_key: dict[Key, set[tuple[str, str]]] = defaultdict(set)
         """For each InferenceDeployment: kind and name of what carries its label."""
+        self._departed: dict[Key, dict[str, bytes]] = defaultdict(dict)
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         kept = self._kept[kind].get((namespace, name))
@@ -46,6 +47,10 @@ class Store:
     def keys(self) -> list[Key]:
         """All InferenceDeployments."""
         return list(self._kept[INFERENCE_DEPLOYMENT.kind])
+
+    @property
+    def num_keys(self) -> int:
+        return len(self._kept[INFERENCE_DEPLOYMENT.kind])
 
     def put(self, obj: KubeObject) -> bool:
         """Keeps `obj` unless a newer one, or this very one, is there; says whether it is news."""
@@ -82,6 +87,23 @@ class Store:
                 self._forget(kind, place)
                 if kept.key is not None:
                     yield kept.key
+
+    def keep_departed(self, pod: KubeObject) -> None:
+        """A pod as it was when it went: its containers' last words are nowhere else."""
+        if (key := key_of(pod)) is not None:
+            self._departed[key][kube_object.name(pod)] = _encode(_without_noise(pod))
+
+    def departed(self, key: Key) -> list[KubeObject]:
+        """The pods that have gone since `forget_departed`."""
+        return [_decode(encoded) for encoded in self._departed.get(key, {}).values()]
+
+    def forget_departed(self, key: Key, pods: Iterable[KubeObject]) -> None:
+        """Once a status has told of them."""
+        kept = self._departed.get(key, {})
+        for pod in pods:
+            kept.pop(kube_object.name(pod), None)
+        if not kept:
+            self._departed.pop(key, None)
 
     def _forget(self, kind: str, place: tuple[str, str]) -> None:
         kept = self._kept[kind].pop(place, None)

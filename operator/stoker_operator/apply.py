@@ -1,0 +1,75 @@
+"""Desired children → the cluster's. Writes what differs, touches nothing of others, and goes on past a child that the API server refuses."""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from stoker_operator import kube_object
+from stoker_operator.changes import changed_fields
+from stoker_operator.cluster import Cluster
+from stoker_operator.cluster_kinds import BY_KIND, CHILDREN
+from stoker_operator.errors import ApiError
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.names import KIND
+from stoker_operator.observed import NAME_CONFLICT, ApplyProblem
+from stoker_operator.resources.containment import contains
+from stoker_operator.store import Key, Store
+
+logger = logging.getLogger(__name__)
+
+
+class Applier:
+    """Raises ClusterError for what may pass: the whole InferenceDeployment is tried again."""
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._cluster = cluster
+        self._store = store
+
+    async def apply(self, child: KubeObject, uid: str) -> ApplyProblem | None:
+        """Makes the child of the InferenceDeployment `uid` as desired; None if it is so now."""
+        live = await self.find(child)
+        if live is not None and kube_object.owner_uid(live) != uid:
+            return _conflict(child, live)
+        if live is not None and contains(child, live):
+            return None
+        kind = kube_object.kind(child)
+        try:
+            self._store.put(await self._cluster.apply(BY_KIND[kind], child))
+        except ApiError as error:
+            if error.passing:
+                raise
+            logger.warning("The API server refuses the %s: %s", kind, error.message)
+            return ApplyProblem(kind, kube_object.name(child), error.reason, error.message)
+        if live is None:
+            logger.info("Created the %s", kind)
+        else:
+            logger.info("Changed the %s: %s", kind, changed_fields(child, live))
+        return None
+
+    async def remove_unwanted(self, key: Key, uid: str, wanted: Sequence[KubeObject]) -> None:
+        """Deletes what is ours of this InferenceDeployment and not among `wanted`."""
+        kept = {(kube_object.kind(child), kube_object.name(child)) for child in wanted}
+        for obj in self._ours(key, uid):
+            if (kube_object.kind(obj), kube_object.name(obj)) not in kept and "deletionTimestamp" not in obj["metadata"]:
+                await self._cluster.delete(BY_KIND[kube_object.kind(obj)], obj)
+                logger.info("Deleted the %s: it is no longer wanted", kube_object.kind(obj))
+
+    async def find(self, child: KubeObject) -> KubeObject | None:
+        """The object of the child's name. The watches show only those with our label, so that the API server is asked before one is made."""
+        place = kube_object.kind(child), kube_object.namespace(child), kube_object.name(child)
+        live = self._store.get(*place)
+        return live if live is not None else await self._cluster.get(BY_KIND[place[0]], place[1], place[2])
+
+    def _ours(self, key: Key, uid: str) -> Iterable[KubeObject]:
+        return [obj for kind in CHILDREN for obj in self._store.of(key, kind.kind) if kube_object.owner_uid(obj) == uid]
+
+
+def _conflict(child: KubeObject, live: KubeObject) -> ApplyProblem:
+    kind, name = kube_object.kind(child), kube_object.name(child)
+    owner = next(
+        (f"{reference['kind']} {reference['name']}" for reference in live["metadata"].get("ownerReferences") or () if reference.get("controller")), None
+    )
+    if owner == f"{KIND} {name}":
+        # An InferenceDeployment of this name was deleted and made anew; the garbage collector has not come to its child yet.
+        return ApplyProblem(kind, name, NAME_CONFLICT, f"{kind} {name} of the deleted {KIND} of this name is still there; it goes by itself")
+    whose = f"belongs to {owner}" if owner else "was not made by this operator"
+    return ApplyProblem(kind, name, NAME_CONFLICT, f"{kind} {name} exists and {whose}; it is left as it is: delete it, or choose another name")

@@ -1,0 +1,33 @@
+"""An InferenceDeployment as the API server has it → the struct. What the CRD lets through and we cannot use is told by its field."""
+
+import msgspec
+
+from stoker_operator.errors import InvalidSpecError
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.rules import RULES
+from stoker_operator.status_types import InferenceDeploymentStatus
+from stoker_operator.v1alpha1 import InferenceDeployment
+
+
+def decode_inference_deployment(obj: KubeObject) -> InferenceDeployment:
+    """Raises InvalidSpecError."""
+    metadata = obj["metadata"]
+    own = {name: metadata[name] for name in ("name", "namespace", "labels", "annotations") if metadata.get(name)}
+    value = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": own, "spec": obj.get("spec") or {}}
+    try:
+        deployment = msgspec.convert(value, InferenceDeployment)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at ")
+        raise InvalidSpecError(f"{where.strip('`').removeprefix('$.') or 'the object'}: {text}; correct it") from error
+    for rule in RULES:
+        if not rule.holds(deployment):
+            raise InvalidSpecError(f"{'.'.join(rule.path)}: {rule.message}")
+    return deployment
+
+
+def decode_status(obj: KubeObject) -> InferenceDeploymentStatus:
+    """The status that stands in the object; the empty one where none, or none of ours, stands there."""
+    try:
+        return msgspec.convert(obj.get("status") or {}, InferenceDeploymentStatus)
+    except msgspec.ValidationError:
+        return InferenceDeploymentStatus()

@@ -1,0 +1,55 @@
+"""What the cluster holds of one InferenceDeployment, asked for where the watches do not show it."""
+
+import asyncio
+
+from stoker_operator import kube_object
+from stoker_operator.cluster import Cluster
+from stoker_operator.cluster_kinds import DEPLOYMENT, POD, REPLICA_SET
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.observed import ApplyProblem, Observed, Rendering
+from stoker_operator.pod_reports import PodReport, PodReporter
+from stoker_operator.pod_warnings import read_warnings
+from stoker_operator.status.objects import read_pods
+from stoker_operator.store import Key, Store
+
+
+class Observer:
+    """A ready pod is asked nothing."""
+
+    def __init__(self, cluster: Cluster, store: Store, reporter: PodReporter) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._reporter = reporter
+
+    async def look(self, obj: KubeObject, rendering: Rendering, problems: tuple[ApplyProblem, ...], decode_error: str | None) -> Observed:
+        """After the writes. Raises ClusterError."""
+        key = kube_object.namespace(obj), kube_object.name(obj)
+        deployment = self._store.get(DEPLOYMENT.kind, *key)
+        ours = deployment is not None and kube_object.owner_uid(deployment) == obj["metadata"]["uid"]
+        pods = self._store.of(key, POD.kind)
+        return Observed(
+            generation=obj["metadata"]["generation"],
+            deployment=deployment if ours else None,
+            rendering=rendering,
+            replica_sets=tuple(self._store.of(key, REPLICA_SET.kind)),
+            pods=(*pods, *self._departed(key, pods)),
+            reports=await self._reports(pods),
+            warnings=await read_warnings(self._cluster, pods),
+            problems=problems,
+            decode_error=decode_error,
+        )
+
+    def _departed(self, key: Key, pods: list[KubeObject]) -> list[KubeObject]:
+        """A deleted pod counts for nothing but its last words, so that it has to say that it is deleted."""
+        names = {kube_object.name(pod) for pod in pods}
+        return [_as_deleted(pod) for pod in self._store.departed(key) if kube_object.name(pod) not in names]
+
+    async def _reports(self, pods: list[KubeObject]) -> dict[str, PodReport]:
+        asked = [(pod.name, pod.status.pod_ip) for pod in read_pods(pods) if pod.is_running and not pod.is_ready]
+        reports = await asyncio.gather(*(self._reporter.ask(address) for _, address in asked))
+        return {name: report for (name, _), report in zip(asked, reports, strict=True)}
+
+
+def _as_deleted(pod: KubeObject) -> KubeObject:
+    metadata = pod["metadata"]
+    return {**pod, "metadata": {"deletionTimestamp": metadata["creationTimestamp"], **metadata}}

@@ -1,0 +1,94 @@
+"""The leader's work: everything wired together, until it is cancelled."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+import kopf
+
+from stoker_engine.config import seconds
+from stoker_operator.apply import Applier
+from stoker_operator.cluster import Cluster
+from stoker_operator.cluster_view import ViewReader
+from stoker_operator.config import OperatorConfig
+from stoker_operator.errors import ClusterError
+from stoker_operator.event_poster import EventPoster
+from stoker_operator.observe import Observer
+from stoker_operator.pod_reports import LIMIT_SECONDS, PodReporter
+from stoker_operator.progress import Phase, Progress
+from stoker_operator.reconcile import Parts, Reconciler
+from stoker_operator.relist import Relist
+from stoker_operator.render import Renderer, defaults_of
+from stoker_operator.scale_in import PodPricer
+from stoker_operator.store import Key, Store
+from stoker_operator.watch_feed import WatchFeed
+from stoker_operator.watches import watch_registry, watch_settings, watched_kinds
+from stoker_operator.work_queue import WorkQueue
+from stoker_operator.workers import Workers
+
+STOP_SECONDS = 3.0
+"""What kopf gets to close its watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`stop` is called when a signal came that kopf took: it puts its own handlers in place of ours."""
+
+    config: OperatorConfig
+    cluster: Cluster
+    identity: str
+    progress: Progress
+    stop: Callable[[], None]
+
+    async def run(self) -> None:
+        """Never returns. Raises ClusterError when watching is over, whatever ended it; the process starts anew."""
+        config, store, queue = self.config, Store(), WorkQueue[Key]()
+        relist = Relist(self.cluster, config.namespaces, store, queue, self.progress)
+        await relist.once()
+        self.progress.phase = Phase.LEADING
+        async with httpx.AsyncClient(timeout=LIMIT_SECONDS, trust_env=False) as pods:
+            parts = self._parts(store, relist, PodReporter(pods))
+            workers = Workers(Reconciler(self.cluster, store, parts), queue, self.progress)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(workers.tick())
+                    tasks.create_task(relist.forever(seconds(config.resync)))
+                    for _ in range(config.workers):
+                        tasks.create_task(workers.work())
+                    tasks.create_task(self._watch(WatchFeed(store, queue, self.progress), relist))
+            finally:
+                queue.close()
+
+    def _parts(self, store: Store, relist: Relist, reporter: PodReporter) -> Parts:
+        views = ViewReader(self.cluster, store, defaults_of(self.config))
+        return Parts(
+            renderer=Renderer(self.config, self.cluster.namespace, views, relist),
+            pricer=PodPricer(self.cluster, store, reporter),
+            applier=Applier(self.cluster, store),
+            observer=Observer(self.cluster, store, reporter),
+            events=EventPoster(self.cluster, self.identity),
+        )
+
+    async def _watch(self, feed: WatchFeed, relist: Relist) -> None:
+        kinds = watched_kinds(has_pod_monitors=relist.has_pod_monitors)
+        stopping = asyncio.Event()
+        watching = asyncio.create_task(
+            kopf.operator(
+                registry=watch_registry(kinds, feed, self.cluster.configuration),
+                settings=watch_settings(kinds),
+                standalone=True,
+                clusterwide=not self.config.namespaces,
+                namespaces=self.config.namespaces,
+                stop_flag=stopping,
+            )
+        )
+        try:
+            await asyncio.wait([watching])
+        finally:
+            stopping.set()
+            await asyncio.wait([watching], timeout=STOP_SECONDS)
+            watching.cancel()
+        if (error := watching.exception()) is not None:
+            raise ClusterError(f"watching the cluster failed: {error!r}") from error
+        self.stop()

@@ -1,0 +1,134 @@
+"""One InferenceDeployment: what it asks for → what the cluster holds → its status. Level-triggered: nothing is remembered from one time to the next."""
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from stoker_operator import kube_object
+from stoker_operator.apply import Applier
+from stoker_operator.cluster import Cluster
+from stoker_operator.cluster_kinds import DEPLOYMENT, INFERENCE_DEPLOYMENT
+from stoker_operator.decode_object import decode_inference_deployment, decode_status
+from stoker_operator.errors import ApiError, InvalidSpecError
+from stoker_operator.event_poster import EventPoster
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.observe import Observer
+from stoker_operator.observed import ApplyProblem, Observed, Rendering
+from stoker_operator.pod_warnings import is_silent
+from stoker_operator.render import Renderer
+from stoker_operator.scale_in import PodPricer
+from stoker_operator.status.build import build_status
+from stoker_operator.status.notices import notices
+from stoker_operator.status.requeue import requeue_after
+from stoker_operator.status_types import InferenceDeploymentStatus
+from stoker_operator.store import Key, Store
+from stoker_operator.v1alpha1 import InferenceDeployment
+
+logger = logging.getLogger(__name__)
+
+PROBLEM_SECONDS = 15.0
+"""Between two tries of what the API server refuses: a quota, an admission policy, a name that another object has."""
+
+SILENT_SECONDS = 5.0
+"""Between two looks at a pod of which only Events can say what holds it up."""
+
+WAITING_SECONDS = 11.0
+"""A pod that has no node by then is stuck, which a rollout may have to answer."""
+
+
+class Reconciler:
+    """Raises ClusterError for what is worth another try soon."""
+
+    def __init__(self, cluster: Cluster, store: Store, parts: "Parts") -> None:
+        self._cluster = cluster
+        self._store = store
+        self._parts = parts
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Seconds until it must be looked at again; None where only events can change anything."""
+        obj = self._store.get(INFERENCE_DEPLOYMENT.kind, *key)
+        if obj is None or "deletionTimestamp" in obj["metadata"]:
+            # Its ownerReferences take the children along.
+            self._store.forget_departed(key, self._store.departed(key))
+            return None
+        deployment, decode_error = _decode(obj)
+        problems = () if deployment is None else await self._apply(obj, deployment)
+        rendering = Rendering.OUTDATED if deployment is None or any(each.kind == DEPLOYMENT.kind for each in problems) else Rendering.CURRENT
+        observed = await self._parts.observer.look(obj, rendering, problems, decode_error)
+        await self._report(obj, deployment, observed)
+        self._store.forget_departed(key, observed.pods)
+        return _next_look(observed)
+
+    async def _apply(self, obj: KubeObject, deployment: InferenceDeployment) -> tuple[ApplyProblem, ...]:
+        key, uid = (deployment.metadata.namespace, deployment.metadata.name), obj["metadata"]["uid"]
+        live = self._store.get(DEPLOYMENT.kind, *key)
+        children = await self._parts.renderer.render(deployment, uid, live)
+        for child in children:
+            if child["kind"] == DEPLOYMENT.kind:
+                await self._parts.pricer.before(child, live)
+        problems = [await self._parts.applier.apply(child, uid) for child in children]
+        await self._parts.applier.remove_unwanted(key, uid, children)
+        return tuple(problem for problem in problems if problem is not None)
+
+    async def _report(self, obj: KubeObject, deployment: InferenceDeployment | None, observed: Observed) -> None:
+        previous = decode_status(obj)
+        status = build_status(deployment, observed, previous, datetime.now(UTC))
+        if status == previous and obj.get("status"):
+            return
+        patch = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": _status_patch(status, obj.get("status") or {})}
+        try:
+            written = await self._cluster.merge_status(INFERENCE_DEPLOYMENT, kube_object.namespace(obj), kube_object.name(obj), patch)
+        except ApiError as error:
+            if error.status == 404:
+                return
+            raise
+        self._store.put(written)
+        logger.info("Status: %s", _summary(status))
+        for notice in notices(previous, status):
+            await self._parts.events.post(obj, notice)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a reconciliation is made of, in the order it is used."""
+
+    renderer: Renderer
+    pricer: PodPricer
+    applier: Applier
+    observer: Observer
+    events: EventPoster
+
+
+def _decode(obj: KubeObject) -> tuple[InferenceDeployment | None, str | None]:
+    try:
+        return decode_inference_deployment(obj), None
+    except InvalidSpecError as error:
+        return None, str(error)
+
+
+def _status_patch(status: InferenceDeploymentStatus, live: KubeObject) -> KubeObject:
+    """A merge patch: what is not there any more has to be said."""
+    fields: KubeObject = msgspec.to_builtins(status)
+    return {name: None for name in live if name not in fields} | fields
+
+
+def _summary(status: InferenceDeploymentStatus) -> str:
+    ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
+    state = "no Ready condition" if ready is None else f"Ready {ready.status} ({ready.reason})"
+    return f"{state}, {status.ready_replicas} of {status.replicas} replicas ready, generation {status.observed_generation}"
+
+
+def _next_look(observed: Observed) -> float | None:
+    asked = [
+        requeue_after(observed),
+        PROBLEM_SECONDS if observed.problems else None,
+        SILENT_SECONDS if any(is_silent(pod) for pod in observed.pods) else None,
+        WAITING_SECONDS if any(_has_no_node(pod) for pod in observed.pods) else None,
+    ]
+    return min((seconds for seconds in asked if seconds is not None), default=None)
+
+
+def _has_no_node(pod: KubeObject) -> bool:
+    return not pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]

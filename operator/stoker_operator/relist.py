@@ -1,0 +1,55 @@
+"""Lists everything anew, so that what a watch lost is found, whatever the reason."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from stoker_operator.cluster import Cluster
+from stoker_operator.cluster_kinds import CHILDREN, INFERENCE_DEPLOYMENT, OBSERVED, POD_MONITOR, ClusterKind
+from stoker_operator.errors import ClusterError
+from stoker_operator.names import INFERENCE_DEPLOYMENT_LABEL
+from stoker_operator.operator_metrics import MANAGED
+from stoker_operator.progress import Progress
+from stoker_operator.store import Key, Store
+from stoker_operator.work_queue import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+
+class Relist:
+    """`namespaces` empty means the cluster."""
+
+    def __init__(self, cluster: Cluster, namespaces: Sequence[str], store: Store, queue: WorkQueue[Key], progress: Progress) -> None:
+        self._cluster = cluster
+        self._namespaces: Sequence[str | None] = namespaces or (None,)
+        self._store = store
+        self._queue = queue
+        self._progress = progress
+        self.has_pod_monitors = False
+
+    async def once(self) -> None:
+        """Takes over what there is, and makes every InferenceDeployment due. Raises ClusterError."""
+        self.has_pod_monitors = await self._cluster.serves(POD_MONITOR)
+        missed: set[Key] = set()
+        for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED):
+            if kind is not POD_MONITOR or self.has_pod_monitors:
+                for namespace in self._namespaces:
+                    missed.update(await self._list(kind, namespace))
+        self._progress.seen()
+        MANAGED.set(self._store.num_keys)
+        for key in {*missed, *self._store.keys()}:
+            self._queue.add(key)
+
+    async def forever(self, period: float) -> None:
+        """A list that fails is made again after the period: the watches go on meanwhile."""
+        while True:
+            await asyncio.sleep(period)
+            try:
+                await self.once()
+            except ClusterError as error:
+                logger.warning("Cannot list the cluster's objects; trying again in %g s: %s", period, error)
+
+    async def _list(self, kind: ClusterKind, namespace: str | None) -> list[Key]:
+        label = "" if kind is INFERENCE_DEPLOYMENT else INFERENCE_DEPLOYMENT_LABEL
+        listed = await self._cluster.list(kind, namespace, label=label)
+        return list(self._store.replace(kind.kind, namespace, listed.items, listed.version))

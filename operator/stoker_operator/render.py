@@ -1,0 +1,45 @@
+"""An InferenceDeployment → its children, with what this operator brings to it."""
+
+from datetime import UTC, datetime
+
+from stoker_engine.version import __version__
+from stoker_operator.cluster_view import ViewReader
+from stoker_operator.config import OperatorConfig
+from stoker_operator.kube_object import KubeObject
+from stoker_operator.relist import Relist
+from stoker_operator.resources.children import render_children
+from stoker_operator.resources.context import Defaults, RenderContext
+from stoker_operator.resources.stable_hash import stable_hash
+from stoker_operator.rollout import decide_strategy
+from stoker_operator.v1alpha1 import InferenceDeployment
+
+
+def defaults_of(config: OperatorConfig) -> Defaults:
+    return Defaults(config.engine_image, config.api_image, config.image_pull_policy)
+
+
+class Renderer:
+    """`namespace` is the operator's own."""
+
+    def __init__(self, config: OperatorConfig, namespace: str, views: ViewReader, relist: Relist) -> None:
+        self._defaults = defaults_of(config)
+        self._gateway_namespace = config.gateway_namespace or namespace
+        self._namespace = namespace
+        self._rendered_by = stable_hash([__version__, config.engine_image, config.api_image, config.image_pull_policy])
+        self._views = views
+        self._relist = relist
+
+    async def render(self, deployment: InferenceDeployment, uid: str, live: KubeObject | None) -> tuple[KubeObject, ...]:
+        """Raises ClusterError."""
+        view = await self._views.read(deployment, live, datetime.now(UTC))
+        context = RenderContext(
+            uid=uid,
+            defaults=self._defaults,
+            gateway_namespace=self._gateway_namespace,
+            operator_namespace=self._namespace,
+            rendered_by=self._rendered_by,
+            strategy=decide_strategy(deployment, self._defaults, live, view),
+            live=live,
+            has_pod_monitors=self._relist.has_pod_monitors,
+        )
+        return render_children(deployment, context)
