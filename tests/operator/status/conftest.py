@@ -23,7 +23,9 @@ def at(seconds: float) -> str:
 
 
 def condition(kind: str, status: str, reason: str = "", message: str = "", since: float = 0) -> dict[str, Any]:
-    return {"type": kind, "status": status, "lastTransitionTime": at(since)} | ({"reason": reason} if reason else {}) | ({"message": message} if message else {})
+    return (
+        {"type": kind, "status": status, "lastTransitionTime": at(since)} | ({"reason": reason} if reason else {}) | ({"message": message} if message else {})
+    )
 
 
 def terminated(exit_code: int, reason: str = "Error", message: str = "", end: float = 20) -> dict[str, Any]:
@@ -53,7 +55,9 @@ def container(name: str, state: dict[str, Any] | None = None, last: dict[str, An
     }
 
 
-def pod(name: str = "smollm2-6f7c9d-aaaaa", *, template: str = NEW, engine: Any = None, api: Any = None, ready: float | None = None, **more: Any) -> dict[str, Any]:
+def pod(
+    name: str = "smollm2-6f7c9d-aaaaa", *, template: str = NEW, engine: Any = None, api: Any = None, ready: float | None = None, **more: Any
+) -> dict[str, Any]:
     """`ready`: when it became so. `more`: `since` (of not being ready), `deleted`, `phase`, `conditions`, `status`."""
     containers = [api or container("api", ready="yes" if ready is not None else "no")]
     return {
@@ -73,7 +77,9 @@ def pod(name: str = "smollm2-6f7c9d-aaaaa", *, template: str = NEW, engine: Any 
             "conditions": more.get("conditions")
             or [
                 condition("PodScheduled", "True", since=1),
-                condition("Ready", "True" if ready is not None else "False", "" if ready is not None else "ContainersNotReady", since=ready or more.get("since", 0)),
+                condition(
+                    "Ready", "True" if ready is not None else "False", "" if ready is not None else "ContainersNotReady", since=ready or more.get("since", 0)
+                ),
             ],
             "initContainerStatuses": [engine or container("engine")],
             "containerStatuses": containers,
@@ -86,7 +92,11 @@ def replica_set(template: str, revision: int) -> dict[str, Any]:
     return {
         "kind": "ReplicaSet",
         "apiVersion": "apps/v1",
-        "metadata": {"name": f"{NAME}-{template}", "labels": {"pod-template-hash": template}, "annotations": {"deployment.kubernetes.io/revision": str(revision)}},
+        "metadata": {
+            "name": f"{NAME}-{template}",
+            "labels": {"pod-template-hash": template},
+            "annotations": {"deployment.kubernetes.io/revision": str(revision)},
+        },
     }
 
 

@@ -23,6 +23,7 @@ def test_every_generation_stands_for_that_of_the_inference_deployment(world: Any
     assert scene.status.observed_generation == 4 and {each.observed_generation for each in scene.status.conditions} == {4}
 
 
+@pytest.mark.case("C081")
 @pytest.mark.parametrize(
     "stale",
     [
@@ -104,6 +105,7 @@ QUOTA = 'pods "smollm2-6f7c9d-x" is forbidden: exceeded quota: cpu, requested: r
 SECURITY = 'pods "smollm2-6f7c9d-x" is forbidden: violates PodSecurity "restricted:latest": privileged (container "api" must not set it)'
 
 
+@pytest.mark.case("C082")
 @pytest.mark.parametrize(("message", "reason"), [(QUOTA, "QuotaExceeded"), (SECURITY, "AdmissionRejected")])
 def test_pods_that_the_api_server_refuses_are_told_word_for_word(world: Any, message: str, reason: str) -> None:
     refusal = world.condition("ReplicaFailure", "True", "FailedCreate", message)
