@@ -44,18 +44,13 @@ class Cluster:
     def apply(self, *manifests: Manifest, field_manager: str = FIELD_MANAGER) -> None:
         """Server-side apply, one after the other; conflicts are forced."""
         for manifest in manifests:
-            resource = self._resource(manifest["kind"], manifest["apiVersion"])
+            resource = _find_resource(self._client, manifest["kind"], manifest["apiVersion"])
             metadata = manifest["metadata"]
             self._client.server_side_apply(resource, manifest, metadata["name"], metadata.get("namespace"), force_conflicts=True, field_manager=field_manager)
 
-    def create(self, manifest: Manifest) -> Manifest:
-        """POST; also for generateName and for subresources like an Eviction's that only know create."""
-        resource = self._resource(manifest["kind"], manifest["apiVersion"])
-        return _plain(self._client.create(resource, manifest, manifest["metadata"].get("namespace")))
-
     def get(self, kind: str, name: str, namespace: str | None = None) -> Manifest:
         """Raises NotFoundError of kubernetes.dynamic.exceptions."""
-        return _plain(self._client.get(self._resource(kind), name, namespace))
+        return _plain(self._client.get(_find_resource(self._client, kind), name, namespace))
 
     def find(self, kind: str, name: str, namespace: str | None = None) -> Manifest | None:
         """As `get`; None where there is no such object."""
@@ -66,21 +61,21 @@ class Cluster:
 
     def list(self, kind: str, namespace: str | None = None, label_selector: str = "") -> Manifests:
         """All of a namespace, or of every one."""
-        items: Manifests = _plain(self._client.get(self._resource(kind), None, namespace, label_selector=label_selector))["items"]
+        items: Manifests = _plain(self._client.get(_find_resource(self._client, kind), None, namespace, label_selector=label_selector))["items"]
         return items
 
     def patch(self, kind: str, name: str, namespace: str | None, body: Manifest) -> Manifest:
         """A JSON merge patch."""
-        return _plain(self._client.patch(self._resource(kind), body, name, namespace, content_type=MERGE_PATCH))
+        return _plain(self._client.patch(_find_resource(self._client, kind), body, name, namespace, content_type=MERGE_PATCH))
 
     def patch_status(self, kind: str, name: str, namespace: str | None, body: Manifest) -> Manifest:
         """A JSON merge patch of the status subresource."""
-        status = self._resource(kind).subresources["status"]
+        status = _find_resource(self._client, kind).subresources["status"]
         return _plain(self._client.patch(status, body, name, namespace, content_type=MERGE_PATCH))
 
     def delete(self, kind: str, name: str, namespace: str | None = None, grace_period_seconds: int | None = None) -> None:
         """Asks for it and returns; what it owns is deleted in the background. Raises NotFoundError."""
-        self._client.delete(self._resource(kind), name, namespace, grace_period_seconds=grace_period_seconds, propagation_policy="Background")
+        self._client.delete(_find_resource(self._client, kind), name, namespace, grace_period_seconds=grace_period_seconds, propagation_policy="Background")
 
     def evict(self, pod: str, namespace: str) -> None:
         """As `kubectl drain` does for each pod. Raises ApiException with status 429 where a PodDisruptionBudget forbids it."""
@@ -96,26 +91,26 @@ class Cluster:
 
     @contextmanager
     def namespace(self, prefix: str = "e2e", labels: Mapping[str, str] | None = None) -> Iterator[str]:
-        """A fresh namespace, gone with all it holds when the block ends; for Pod Security give the labels of `pod_security`."""
+        """A fresh namespace; its pods are gone when the block has ended, the rest a few seconds later. `pod_security` makes labels."""
         name = f"{prefix}-{uuid.uuid4().hex[:6]}"
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}})
         try:
             yield name
         finally:
             self.delete("Namespace", name)
-            # Nothing can be made there any more: end the pods without their grace period.
+            # Nothing can be made there any more: end the pods without their grace period. Kubernetes itself takes 5 s before it starts with that.
             self._core.delete_collection_namespaced_pod(name, grace_period_seconds=1)
-            waiting.wait_until(lambda: self.find("Namespace", name) is None, CLEANUP_TIMEOUT, f"namespace {name} is gone")
+            waiting.wait_until(lambda: not self.list("Pod", name), CLEANUP_TIMEOUT, f"the pods of namespace {name} are gone")
 
     def load_image(self, archive: Path) -> None:
         """Puts the images of a tar (OCI or Docker) on every node."""
         self._kind.load_image(archive)
 
     def kubectl(self, *arguments: str) -> str:
-        return self._run("kubectl", *arguments)
+        return _run("kubectl", arguments, self._kind.environment())
 
     def helm(self, *arguments: str) -> str:
-        return self._run("helm", *arguments)
+        return _run("helm", arguments, self._kind.environment())
 
     def nodes(self) -> Manifests:
         """By name."""
@@ -146,27 +141,28 @@ class Cluster:
             raise LookupError("only the local cluster keeps an audit log that tests can read")
         return audit.writes(self._kind.audit_log, since, user)
 
-    def _run(self, program: str, *arguments: str) -> str:
-        environment = {**os.environ, **self._kind.environment()}
-        done = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{program} {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
-
-    def _resource(self, kind: str, api_version: str | None = None) -> Resource:
-        """Of several groups with such a kind, the core group's, then the preferred version's."""
-        kind, _, group = kind.partition(".")
-        found = self._client.resources.search(kind=kind, **{key: value for key, value in (("group", group), ("api_version", api_version)) if value})
-        matches = [resource for resource in found if not isinstance(resource, ResourceList) and api_version in (None, resource.group_version)]
-        if not matches:
-            raise LookupError(f"the cluster knows no kind {kind!r}{f' of {api_version or group}' if api_version or group else ''}")
-        preferred: Resource = min(matches, key=lambda resource: (resource.group != "", not resource.preferred))
-        return preferred
-
 
 def pod_security(level: str) -> dict[str, str]:
     """The labels of a namespace that enforces "privileged", "baseline" or "restricted"."""
     return {"pod-security.kubernetes.io/enforce": level}
+
+
+def _find_resource(client: DynamicClient, kind: str, api_version: str | None = None) -> Resource:
+    """Of several groups with such a kind, the core group's, then the preferred version's."""
+    kind, _, group = kind.partition(".")
+    found = client.resources.search(kind=kind, **{key: value for key, value in (("group", group), ("api_version", api_version)) if value})
+    matches = [resource for resource in found if not isinstance(resource, ResourceList) and api_version in (None, resource.group_version)]
+    if not matches:
+        raise LookupError(f"the cluster knows no kind {kind!r}{f' of {api_version or group}' if api_version or group else ''}")
+    preferred: Resource = min(matches, key=lambda resource: (resource.group != "", not resource.preferred))
+    return preferred
+
+
+def _run(program: str, arguments: tuple[str, ...], environment: dict[str, str]) -> str:
+    done = subprocess.run([program, *arguments], env=os.environ | environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{program} {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _plain(instance: Any) -> Manifest:

@@ -65,8 +65,18 @@ def start(kubernetes: Path, coredns: Path, authority: Authority) -> None:
 
 
 def is_ready(kubernetes: Path) -> bool:
-    command = [str(kubernetes / "kubectl"), f"--kubeconfig={KUBECONFIG}", "--request-timeout=5s", "get", "--raw", "/readyz"]
-    return subprocess.run(inside(NETWORK_NAMESPACE, *command), capture_output=True, check=False).returncode == 0
+    """Whether the API server answers."""
+    return _kubectl(kubernetes, "get", "--raw", "/readyz") == "ok"
+
+
+def is_node_ready(kubernetes: Path, node: str) -> bool:
+    return _kubectl(kubernetes, "get", "node", node, "-o", 'jsonpath={.status.conditions[?(@.type=="Ready")].status}') == "True"
+
+
+def _kubectl(kubernetes: Path, *arguments: str) -> str:
+    """Its output; empty where it fails, for whichever reason."""
+    command = inside(NETWORK_NAMESPACE, str(kubernetes / "kubectl"), f"--kubeconfig={KUBECONFIG}", "--request-timeout=5s", *arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def _api_server_flags(authority: Authority, tokens: tuple[Path, Path]) -> list[str]:

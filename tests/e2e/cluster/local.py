@@ -3,41 +3,39 @@
 import fcntl
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from cluster import control_groups, control_plane, network, packages, processes
 from cluster.build import COREDNS, HELM, KUBE, build
 from cluster.certificates import Authority
-from cluster.network import NodeNetwork, inside
+from cluster.network import NodeNetwork
 from cluster.node import Node
 from cluster.paths import CACHE, KUBECONFIG, LOCK, STATE
 from cluster.pause import build_pause
 from cluster.waiting import wait_until
 
+COMPLETE = STATE / "complete"
+
 
 def up(num_nodes: int) -> None:
-    """Starts what is not up; a cluster that lost a process, or has another number of nodes, is made anew."""
+    """Starts what is not up, and adds the nodes that are missing; a cluster that lost a process, or whose start was cut short, is made anew."""
     with _lock():
-        if is_up() and len(nodes()) == num_nodes:
-            return
-        packages.install_missing()
-        kubernetes, coredns, pause = build(KUBE), build(COREDNS), build_pause()
-        build(HELM)
-        _remove()
-        STATE.mkdir(parents=True)
-        authority = Authority(STATE / "pki")
-        authority.create()
-        processes.start_init(pause / "pause")
-        started = [Node(NodeNetwork(number)) for number in range(num_nodes)]
-        for node in started:
-            node.network.create()
-        control_plane.start(kubernetes, coredns, authority)
-        for node in started:
-            node.start(kubernetes, authority, pause / "pause.tar")
-        wait_until(lambda: _nodes_ready(kubernetes, num_nodes), 120, f"{num_nodes} nodes are Ready (see {STATE}/log)")
+        if not is_up():
+            packages.install_missing()
+            kubernetes, coredns, pause = build(KUBE), build(COREDNS), build_pause()
+            build(HELM)
+            _remove()
+            _authority().create()
+            processes.start_init(pause / "pause")
+            NodeNetwork(0).create()
+            control_plane.start(kubernetes, coredns, _authority())
+            _start_node(NodeNetwork(0))
+        for number in range(len(nodes()), num_nodes):
+            NodeNetwork(number).create()
+            _start_node(NodeNetwork(number))
 
 
 def down() -> None:
@@ -47,8 +45,8 @@ def down() -> None:
 
 
 def is_up() -> bool:
-    """Whether every process that was started runs, and the API server answers."""
-    return bool(processes.recorded()) and not processes.dead() and control_plane.is_ready(KUBE.folder)
+    """Whether its start came to an end, every process that was started runs, and the API server answers."""
+    return COMPLETE.exists() and not processes.dead() and control_plane.is_ready(KUBE.folder)
 
 
 def nodes() -> list[Node]:
@@ -71,10 +69,15 @@ def environment() -> dict[str, str]:
     return {"KUBECONFIG": str(KUBECONFIG), "PATH": os.pathsep.join([*map(str, path_entries()), os.environ["PATH"]])}
 
 
-def _nodes_ready(kubernetes: Path, num_nodes: int) -> bool:
-    query = ("get", "nodes", "-o", 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}')
-    command = inside(network.NAMESPACE, str(kubernetes / "kubectl"), f"--kubeconfig={KUBECONFIG}", *query)
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split() == ["True"] * num_nodes
+def _authority() -> Authority:
+    return Authority(STATE / "pki")
+
+
+def _start_node(network: NodeNetwork) -> None:
+    COMPLETE.unlink(missing_ok=True)
+    Node(network).start(build(KUBE), _authority(), build_pause() / "pause.tar")
+    wait_until(partial(control_plane.is_node_ready, build(KUBE), network.node), 120, f"{network.node} is Ready (see {STATE}/log)")
+    COMPLETE.touch()
 
 
 def _remove() -> None:
