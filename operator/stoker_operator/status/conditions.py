@@ -13,6 +13,7 @@ from stoker_operator.status.text import one_line, timestamp
 from stoker_operator.status.verdict import Verdict
 from stoker_operator.status_types import Condition
 
+OWN_TYPES = frozenset({"Available", "Degraded", "EngineConnected", "ModelCached", "Progressing", "Ready", "SpecAccepted"})
 CONNECTED_STATES = frozenset({"ready", "busy", "sleeping", "draining"})
 COMPLETE = "NewReplicaSetAvailable"
 
@@ -40,10 +41,10 @@ def find_conditions(observed: Observed, replicas: Replicas, verdict: Verdict, fa
 
 
 def date_conditions(findings: Iterable[Finding], previous: tuple[Condition, ...], generation: int, now: datetime) -> tuple[Condition, ...]:
-    """A condition whose status is as before keeps the time of its last transition."""
+    """Sorted by type. A condition whose status is as before keeps the time of its last transition; what others wrote stays."""
     before = {condition.type: condition for condition in previous}
-    dated = []
-    for finding in sorted(findings, key=lambda each: each.type):
+    dated = [condition for condition in previous if condition.type not in OWN_TYPES]
+    for finding in findings:
         was = before.get(finding.type)
         since = was.last_transition_time if was is not None and was.status == finding.status else timestamp(now)
         dated.append(
@@ -56,7 +57,7 @@ def date_conditions(findings: Iterable[Finding], previous: tuple[Condition, ...]
                 observed_generation=generation,
             )
         )
-    return tuple(dated)
+    return tuple(sorted(dated, key=lambda each: each.type))
 
 
 def _available(replicas: Replicas, verdict: Verdict) -> Finding:

@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker_operator.status_types import InferenceDeploymentStatus
+from stoker_operator.status_types import Condition, InferenceDeploymentStatus
 
 POD = "smollm2-6f7c9d-aaaaa"
 
@@ -30,6 +30,15 @@ def test_conditions_are_sorted_and_dated_by_their_status_alone(world: Any) -> No
     scene.seconds = 70
     scene.show(world.pod(ready=69))
     assert scene.condition("Ready").last_transition_time == world.at(70) and scene.condition("SpecAccepted").last_transition_time == world.at(30)
+
+
+def test_a_condition_that_somebody_else_wrote_stays(world: Any) -> None:
+    scene = world.scene(model={"uri": "hf://org/name"}).show(world.pod(ready=9))
+    routable = Condition(type="Routable", status="True", reason="Routed", message="", last_transition_time=world.at(3), observed_generation=2)
+    scene.status = msgspec.structs.replace(scene.status, conditions=(*scene.status.conditions, routable))
+    scene.wanted = world.scene().wanted
+    types = [each.type for each in scene.build().status.conditions]
+    assert scene.condition("Routable") == routable and types == sorted(types) and "ModelCached" not in types
 
 
 def test_nothing_new_changes_nothing(world: Any) -> None:
