@@ -1,7 +1,9 @@
 """Fixtures that every part's tests share."""
 
 import asyncio
+import importlib.util
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +34,21 @@ async def _wait_until(condition: Callable[[], bool], timeout: float = 30.0) -> N
 def wait_until() -> Callable[..., object]:
     """`await wait_until(condition, timeout)`: fails the test where the condition stays false."""
     return _wait_until
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A HubStandIn, which HF_ENDPOINT names."""
+    spec = importlib.util.spec_from_file_location("hub_stand_in", Path(__file__).with_name("hub_stand_in.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    with module.run_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
 
 
 @pytest.fixture(scope="session")

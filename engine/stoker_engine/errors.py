@@ -2,7 +2,8 @@
 
 EngineError
 ├── ConfigError              bad configuration or input file: names the flag or path and the value (exit code 2)
-├── ModelLoadError           the model cannot be loaded: names the file, tensor or setting (exit code 4)
+├── ModelLoadError           the model cannot be loaded: names the file, tensor or setting (exit code 4); hub/errors.py has those of a download
+├── StartupTimeoutError      the start took longer than startupTimeout (exit code 3)
 ├── ParameterError           a request's parameter is out of range: names it and its value (HTTP 400)
 │   └── ContextLengthError   prompt and output do not fit the model's context (HTTP 400)
 ├── EngineGenerateError      this request failed, the engine lives on (HTTP 500)
@@ -14,6 +15,8 @@ EngineError
 └── SocketDirectoryError     the socket directory cannot be used (exit code 1)
 """
 
+from typing import ClassVar
+
 
 class EngineError(Exception):
     """Base of all errors in this package."""
@@ -24,7 +27,13 @@ class ConfigError(EngineError):
 
 
 class ModelLoadError(EngineError):
-    """The model's files are missing, damaged or of an architecture that is not supported."""
+    """The model's files are missing, damaged or of an architecture that is not supported. `reason` is that of the termination message."""
+
+    reason: ClassVar[str] = "ModelLoadFailed"
+
+
+class StartupTimeoutError(EngineError):
+    """The start took longer than startupTimeout. The message says where it stood."""
 
 
 class ParameterError(EngineError, ValueError):

@@ -15,6 +15,7 @@ from stoker_engine.protocol import (
     EngineCoreReadyResponse,
     EngineCoreRequest,
     EnginePhase,
+    ModelDownload,
     UtilityOutput,
     UtilityRequest,
 )
@@ -72,4 +73,7 @@ class _Unreported:
     """Nobody else watches an engine that starts in its caller's own thread."""
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
+        return
+
+    def report_download(self, download: ModelDownload, message: str) -> None:
         return

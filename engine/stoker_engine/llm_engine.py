@@ -6,6 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,7 +25,8 @@ from stoker_engine.frontend.ready_request import unpack_request
 from stoker_engine.frontend.renderer import Prompt, Renderer, prompt_text
 from stoker_engine.frontend.stat_loggers import StatLoggerManager
 from stoker_engine.launcher import ENGINE_PROGRAM, LaunchedEngine
-from stoker_engine.model_files import resolve_model
+from stoker_engine.model_fetch import fetch_tokenizer
+from stoker_engine.model_files import is_on_hub, resolve_model
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import RequestOutputKind, SamplingParams
@@ -58,7 +60,8 @@ class LLMEngine:
     def from_config(cls, config: EngineConfig, *, multiprocess_mode: bool = True, stat_loggers: Sequence[StatLogger] = ()) -> "LLMEngine":
         """An engine of its own, READY. Raises ConfigError or ModelLoadError for what is wrong with the model or a setting, EngineDeadError where the
         engine's process ended otherwise: with its last words, exit code and signal."""
-        tokenizer = load_tokenizer(resolve_model(config.model.uri))
+        path, config = _find_model(config)
+        tokenizer = load_tokenizer(path)
         if multiprocess_mode:
             process, client = launch(config)
             return cls(client, tokenizer, stat_loggers, process)
@@ -210,6 +213,15 @@ class LLMEngine:
             self._output_processor.fail_all_requests(self._failure)
             self._output_processor.begin_message()
             raise self._failure from error
+
+
+def _find_model(config: EngineConfig) -> tuple[Path, EngineConfig]:
+    """The tokenizer's files, and the settings with the commit that they are of: the engine is to take the weights of the same."""
+    if not is_on_hub(config.model.uri):
+        return resolve_model(config.model.uri), config
+    fetch = fetch_tokenizer(config.model, config.model_cache_dir, pin_directory=None)
+    path = fetch.wait(lambda _progress, _message: None, seconds(config.lifecycle.startup_timeout))
+    return path, msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, revision=fetch.progress.revision))
 
 
 def launch(config: EngineConfig, program: Sequence[str] = ENGINE_PROGRAM) -> tuple[LaunchedEngine, SyncMPClient]:

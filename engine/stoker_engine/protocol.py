@@ -173,6 +173,7 @@ class EnginePhase(enum.StrEnum):
     """Where an engine is in its life."""
 
     STARTING = "starting"
+    DOWNLOADING = "downloading"
     LOADING = "loading"
     PROFILING = "profiling"
     WARMING_UP = "warming_up"
@@ -235,10 +236,26 @@ class Hello(msgspec.Struct, tag="hello", array_like=True):
     pid: int
 
 
-class PhaseReport(msgspec.Struct, tag="phase", array_like=True):
-    """`progress` is 0 to 1 within the phase; `seconds` since the phase began; `message` is the engine's own words on a failure.
+class ModelDownload(msgspec.Struct, array_like=True, frozen=True):
+    """An hf:// model: `revision` is the commit, empty until the hub has told it; `size_bytes` counts the files that the engine needs, `bytes` what of them
+    the cache holds. Rate and rest are None where there is nothing to download, or nothing known yet."""
 
-    `number` counts the engine's phases.
+    revision: str = ""
+    size_bytes: int = 0
+    bytes: int = 0
+    bytes_per_second: float | None = None
+    eta_seconds: float | None = None
+
+    @property
+    def share(self) -> float:
+        """Of the bytes, 0 to 1."""
+        return self.bytes / self.size_bytes if self.size_bytes else 0.0
+
+
+class PhaseReport(msgspec.Struct, tag="phase", array_like=True):
+    """`progress` is 0 to 1 within the phase; `seconds` since the phase began; `message` is the engine's own words on a failure, or what it waits for.
+
+    `number` counts the engine's phases. `download` stays for the engine's life, where the model is an hf:// one.
     """
 
     phase: EnginePhase
@@ -246,6 +263,7 @@ class PhaseReport(msgspec.Struct, tag="phase", array_like=True):
     seconds: float = 0.0
     message: str = ""
     number: int = 0
+    download: ModelDownload | None = None
 
 
 class EngineCoreReadyResponse(msgspec.Struct, tag="ready", array_like=True):

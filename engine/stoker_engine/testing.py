@@ -51,10 +51,10 @@ from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.run import EngineProcess
 from stoker_engine.core.scheduler_output import NewRequestData, SchedulerOutput
 from stoker_engine.errors import ConfigError, ModelLoadError
-from stoker_engine.executor.base import ModelDescription
+from stoker_engine.executor.base import ModelDescription, OnDownload
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.log import configure_logging
-from stoker_engine.protocol import LogprobsArrays, LogprobsLists
+from stoker_engine.protocol import LogprobsArrays, LogprobsLists, ModelDownload
 from stoker_engine.settings import from_args, to_args
 from stoker_engine.supervisor_pipe import SupervisorPipe
 
@@ -62,6 +62,10 @@ T = TypeVar("T")
 
 HANG_SECONDS = 3600.0
 """Longer than any test waits."""
+
+
+SCRIPTED_REVISION = "5c21" * 10
+"""The commit of a scripted model."""
 
 
 class Reply(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,17 +78,19 @@ class Reply(msgspec.Struct, forbid_unknown_fields=True):
 class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A scripted model. Past the end of a reply it repeats the last token; with no default reply the next token is a hash of all tokens so far.
 
-    Time: `load_seconds` with progress, then `ready_seconds` of warming up; a step takes `step_seconds`, or as long as gives each stream
-    `tokens_per_second`; falling asleep takes `sleep_seconds`. Faults: `load_error` fails the load with these words; `hang_in_load` and `hang_at_step`
-    wait for an hour; `crash_at_step` raises; `exit_code` ends the process without a word, in the step `exit_at_step`, or at the end of the load where
-    there is none; `failing_token_id` in a prompt fails that request alone. Steps count from 1. SIGTERM has no effect until `ignore_sigterm_seconds`
-    after the first.
+    Time: `download_seconds` of a model of 100 bytes, with `download_message` as what it waits for, `load_seconds` with progress, then `ready_seconds` of
+    warming up; a step takes `step_seconds`, or as long as gives each stream `tokens_per_second`; falling asleep takes `sleep_seconds`. Faults: `load_error`
+    fails the load with these words; `hang_in_load` and `hang_at_step` wait for an hour; `crash_at_step` raises; `exit_code` ends the process without a
+    word, in the step `exit_at_step`, or at the end of the load where there is none; `failing_token_id` in a prompt fails that request alone. Steps count
+    from 1. SIGTERM has no effect until `ignore_sigterm_seconds` after the first.
     """
 
     vocab_size: int = 49152
     max_model_len: int = 8192
     replies: list[Reply] = []
     default_reply: list[int] | None = None
+    download_seconds: float = 0.0
+    download_message: str = ""
     load_seconds: float = 0.0
     ready_seconds: float = 0.0
     step_seconds: float = 0.0
@@ -123,6 +129,15 @@ class ScriptedExecutor:
         self._missing = set[str]()
         if script.ignore_sigterm_seconds:
             _ignore_signals(script.ignore_sigterm_seconds)
+
+    def fetch_model(self, on_progress: OnDownload) -> None:
+        script = self._script
+        for hundredth in range(100 if script.download_seconds else 0):
+            rest = script.download_seconds * (1 - hundredth / 100)
+            on_progress(ModelDownload(SCRIPTED_REVISION, 100, hundredth, 100 / script.download_seconds, rest), script.download_message)
+            time.sleep(script.download_seconds / 100)
+        if script.download_seconds:
+            on_progress(ModelDownload(SCRIPTED_REVISION, 100, 100), "")
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         script = self._script

@@ -22,7 +22,7 @@ from stoker_engine.core.scheduler_update import OutputLists
 from stoker_engine.core.stepping import PlainStepping, Stepping
 from stoker_engine.executor.base import Executor, ModelDescription
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest, EnginePhase
+from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest, EnginePhase, ModelDownload
 from stoker_engine.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,9 @@ class PhaseReporter(Protocol):
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None: ...
 
+    def report_download(self, download: ModelDownload, message: str) -> None:
+        """The engine is DOWNLOADING; `message` is what it waits for, empty while it goes on."""
+
 
 @dataclass(slots=True, frozen=True)
 class StepResult:
@@ -52,6 +55,7 @@ class EngineCore:
 
     def __init__(self, config: EngineConfig, executor: Executor, reporter: PhaseReporter, grammars: GrammarSource = NO_GRAMMARS) -> None:
         self.executor = executor
+        executor.fetch_model(reporter.report_download)
         reporter.report_phase(EnginePhase.LOADING, 0.0)
         model = executor.load_model(lambda share: reporter.report_phase(EnginePhase.LOADING, share))
         self.config = config = _suited_to(config, model)

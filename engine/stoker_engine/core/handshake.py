@@ -27,6 +27,7 @@ from stoker_engine.protocol import (
     EngineHandshakeMetadata,
     EnginePhase,
     Hello,
+    ModelDownload,
     PhaseReport,
     decode_client_handshake,
     encode,
@@ -66,6 +67,7 @@ class HandshakeLink:
         self._connected = False
         self._phase = PhaseReport(EnginePhase.STARTING)
         self._phase_since = time.monotonic()
+        self._download: ModelDownload | None = None
         self._ready: EngineCoreReadyResponse | None = None
         self._thread = threading.Thread(target=self._run, name="handshake", daemon=True)
 
@@ -94,18 +96,17 @@ class HandshakeLink:
         self._waker.wake()
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
-        number = self._phase.number
-        if phase is not self._phase.phase:
-            self._phase_since = time.monotonic()
-            number += 1
-            logger.info("phase: %s", phase.value)
-        self._phase = PhaseReport(phase, progress, number=number)
-        self._send(self.phase_report)
+        self._report(phase, progress, "")
+
+    def report_download(self, download: ModelDownload, message: str) -> None:
+        """`message` is what it waits for. What was downloaded is told with every later phase."""
+        self._download = download
+        self._report(EnginePhase.DOWNLOADING, download.share, message)
 
     def report_failure(self, message: str) -> None:
         """The engine's own words on why it ends."""
         self._phase_since = time.monotonic()
-        self._phase = PhaseReport(EnginePhase.FAILED, message=message, number=self._phase.number + 1)
+        self._phase = PhaseReport(EnginePhase.FAILED, message=message, number=self._phase.number + 1, download=self._download)
         self._send(self.phase_report)
 
     def report_ready(self, ready: EngineCoreReadyResponse) -> None:
@@ -119,6 +120,15 @@ class HandshakeLink:
         self._closing = True
         self._waker.wake()
         self._thread.join(timeout=3 * LINGER_MS / 1000)
+
+    def _report(self, phase: EnginePhase, progress: float, message: str) -> None:
+        number = self._phase.number
+        if phase is not self._phase.phase:
+            self._phase_since = time.monotonic()
+            number += 1
+            logger.info("phase: %s", phase.value)
+        self._phase = PhaseReport(phase, progress, message=message, number=number, download=self._download)
+        self._send(self.phase_report)
 
     def _send(self, message: EngineHandshakeMessage) -> None:
         self._outbox.append(message)

@@ -85,7 +85,7 @@ class EngineHealth:
     def _startup(self) -> tuple[HTTPStatus, str, bytes]:
         report = self._link.handshake.phase_report
         status = HTTPStatus.OK if report.phase in STARTED else HTTPStatus.SERVICE_UNAVAILABLE
-        return _json(status, report_startup(report.phase.value, report.progress, report.seconds, report.message))
+        return _json(status, report_startup(report.phase.value, report))
 
 
 def _json(status: HTTPStatus, body: msgspec.Struct) -> tuple[HTTPStatus, str, bytes]:

@@ -60,7 +60,7 @@ class EngineProcess:
         except ConfigError as error:
             return self._end(ExitCode.BAD_CONFIG, "BadConfig", str(error))
         except ModelLoadError as error:
-            return self._end(ExitCode.MODEL_LOAD_FAILED, "ModelLoadFailed", str(error))
+            return self._end(ExitCode.MODEL_LOAD_FAILED, error.reason, str(error))
         except Exception as error:
             logger.exception("the engine failed")
             return self._end(ExitCode.FAILED, "EngineFailed", f"{type(error).__name__}: {error}")
@@ -160,7 +160,8 @@ class EngineProcess:
             return "the handshake has not begun"
         report = self._link.handshake.phase_report
         api = "an api is connected" if self._link.handshake.has_client else "no api is connected"
-        return f"in phase {report.phase.value} ({report.progress:.0%}) for {report.seconds:.0f} s; {api}"
+        words = f": {report.message}" if report.message else ""
+        return f"in phase {report.phase.value} ({report.progress:.0%}) for {report.seconds:.0f} s{words}; {api}"
 
     def _hung(self, what: str) -> None:
         limit = self._config.lifecycle.engine_hang_timeout

@@ -8,6 +8,7 @@ from typing import Protocol
 from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.protocol import ModelDownload
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,12 +30,19 @@ class ExecutorFailedError(RuntimeError):
     """A worker ended while nobody called it."""
 
 
+OnDownload = Callable[[ModelDownload, str], None]
+"""How far a download is, and what it waits for."""
+
+
 class Executor(Protocol):
-    """Runs the model. Called from the engine core's thread only: load_model, profile, initialize_kv_cache, then steps, shutdown at the end.
+    """Runs the model. Called from the engine core's thread only: fetch_model, load_model, profile, initialize_kv_cache, then steps, shutdown at the end.
 
     A step is `execute_model` and, where it has tokens, `sample_tokens` after it. Calls complete in the order they were made, whether or not their
     futures were waited for. What a step raises, at once or in its future, is fatal; `sleep`, `wake_up` and the profile's calls may fail alone.
     """
+
+    def fetch_model(self, on_progress: OnDownload) -> None:
+        """Downloads a model that is elsewhere; nothing is reported of one that is here. Raises ConfigError or ModelLoadError."""
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         """Loads the weights; `on_progress` gets the loaded share of the bytes, 0 to 1, on any thread. Raises ModelLoadError."""

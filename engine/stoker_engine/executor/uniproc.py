@@ -8,7 +8,7 @@ from stoker_engine.config import EngineConfig, max_batches_in_flight
 from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
-from stoker_engine.executor.base import ModelDescription
+from stoker_engine.executor.base import ModelDescription, OnDownload
 from stoker_engine.executor.worker_thread import WorkerThread
 from stoker_engine.worker.worker import Worker
 
@@ -23,6 +23,9 @@ class UniprocExecutor:
         self._worker = Worker(config)
         self._thread = WorkerThread() if max_batches_in_flight(config) > 1 else None
         self.is_shut_down = False
+
+    def fetch_model(self, on_progress: OnDownload) -> None:
+        self._worker.fetch_model(on_progress)
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         def report(share: float) -> None:

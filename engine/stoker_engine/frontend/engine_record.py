@@ -56,7 +56,12 @@ class EngineRecord:
         match report:
             case PhaseReport():
                 self._status = dataclasses.replace(
-                    self._status, phase=report.phase, progress=report.progress, message=report.message, phase_number=report.number
+                    self._status,
+                    phase=report.phase,
+                    progress=report.progress,
+                    message=report.message,
+                    phase_number=report.number,
+                    download=report.download,
                 )
                 self._phase_since = time.monotonic() - report.seconds
             case EngineCoreReadyResponse():

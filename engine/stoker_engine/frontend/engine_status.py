@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from stoker_engine.protocol import HEARTBEAT_SECONDS, UNRESPONSIVE_SECONDS, EngineCoreReadyResponse, EnginePhase, Heartbeat
+from stoker_engine.protocol import HEARTBEAT_SECONDS, UNRESPONSIVE_SECONDS, EngineCoreReadyResponse, EnginePhase, Heartbeat, ModelDownload, PhaseReport
 
 BUSY_SECONDS = 1.0
 """A loop that has not turned for this long is busy with one step."""
@@ -15,7 +15,7 @@ class EngineState(enum.StrEnum):
     ABSENT = "absent"
     """None has said hello yet."""
     LOADING = "loading"
-    """In a phase before READY."""
+    """In a phase before READY: perhaps it still downloads."""
     READY = "ready"
     BUSY = "busy"
     """Heartbeats come, and the loop has been in one step for a while."""
@@ -55,6 +55,7 @@ class EngineStatus:
     hang_seconds: float = float("inf")
     ready: EngineCoreReadyResponse | None = None
     heartbeat: Heartbeat | None = None
+    download: ModelDownload | None = None
 
     @property
     def state(self) -> EngineState:
@@ -117,7 +118,7 @@ class EngineStatus:
             case EngineState.UNRESPONSIVE:
                 return f"the engine is unresponsive: it has not been heard of for {self.silence:.0f} s"
             case EngineState.LOADING if self.phase is not None:
-                return f"the engine is {self.phase.value.replace('_', ' ')}"
+                return f"the engine is {self.phase.value.replace('_', ' ')}{words}"
             case EngineState.READY | EngineState.BUSY:
                 return "the engine is connecting"
             case state:
@@ -130,6 +131,11 @@ class EngineStatus:
             return "no engine has said hello"
         phase = f"in phase {self.phase.value} ({self.progress:.0%}) for {self.seconds:.0f} s"
         return f"the engine is {self.state.value}, {phase}, last heard of {self.silence:.1f} s ago" + (f": {self.message}" if self.message else "")
+
+    @property
+    def phase_report(self) -> PhaseReport:
+        """What the engine has told of its phase; STARTING before it has told anything."""
+        return PhaseReport(self.phase or EnginePhase.STARTING, self.progress, self.seconds, self.message, self.phase_number, self.download)
 
     @property
     def _step_seconds(self) -> float:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
+from pathlib import Path
 
 from torch import Tensor
 
@@ -11,8 +12,9 @@ from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.errors import ModelLoadError
-from stoker_engine.executor.base import ModelDescription
-from stoker_engine.model_files import resolve_model
+from stoker_engine.executor.base import ModelDescription, OnDownload
+from stoker_engine.model_fetch import fetch_weights
+from stoker_engine.model_files import is_on_hub, resolve_model
 from stoker_engine.models.config import ModelShape
 from stoker_engine.models.loader import LoadedModel, load_model
 from stoker_engine.tokenizer import load_tokenizer
@@ -28,10 +30,12 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Called in this order: load_model, profile, initialize_kv_cache, then execute_model and sample_tokens for each step, shutdown."""
+    """Called in this order: fetch_model where the model may be elsewhere, load_model, profile, initialize_kv_cache, then execute_model and sample_tokens
+    for each step, shutdown."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
+        self._path: Path | None = None
         self._loaded: LoadedModel | None = None
         self._shape: ModelShape | None = None
         self._offloaded: OffloadedWeights | None = None
@@ -42,9 +46,14 @@ class Worker:
         self._asleep: set[str] = set()
         self._profile: Profile | None = None
 
+    def fetch_model(self, on_progress: OnDownload) -> None:
+        """Downloads an hf:// model. Raises ConfigError or ModelLoadError."""
+        if is_on_hub(self._config.model.uri):
+            self._path = fetch_weights(self._config.model, self._config.model_cache_dir, self._config.socket_dir).wait(on_progress)
+
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         """Loads the weights. Raises ConfigError or ModelLoadError."""
-        path = resolve_model(self._config.model.uri)
+        path = self._model_path()
         device = choose_device(self._config)
         loaded = load_model(path, self._config, device, on_progress)
         self._loaded, self._shape = loaded, loaded.shape
@@ -122,12 +131,15 @@ class Worker:
             self._offloaded.restore()
             self._offloaded = None
         elif self._loaded is None:
-            path = resolve_model(self._config.model.uri)
+            path = self._model_path()
             loaded = load_model(path, self._config, choose_device(self._config), lambda share: None)
             if loaded.shape != self._shape:
                 raise ModelLoadError(f"{path}: the model is another one than before the sleep")
             self._loaded = loaded
             return_freed_memory()
+
+    def _model_path(self) -> Path:
+        return self._path or resolve_model(self._config.model.uri)
 
     def _make_runner(self, loaded: LoadedModel, kv_caches: list[Tensor]) -> ModelRunner:
         self._runner = ModelRunner(loaded, self._vocab_size, self._config.seed, kv_caches)

@@ -1,5 +1,7 @@
 """`stoker-api`: flags → ApiConfig → the server until it is told to stop."""
 
+import logging
+import os
 import sys
 
 from stoker_engine.early_stop import stop_at_once_on_signals
@@ -20,7 +22,10 @@ def main() -> None:
     configure_logging(config.log_level)
     from stoker_gateway.api.server import run  # half a second of imports: a bad flag is told before them
 
-    sys.exit(run(config))
+    code = run(config)
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)  # the interpreter's own end would wait for the threads of a download
 
 
 if __name__ == "__main__":

@@ -57,6 +57,10 @@ class Drain:
     def is_draining(self) -> bool:
         return self.stage is not StopStage.SERVING
 
+    async def requested(self) -> None:
+        """Returns once the process is told to stop."""
+        await self._requested.wait()
+
     @property
     def num_in_flight(self) -> int:
         return self._num_in_flight

@@ -33,7 +33,7 @@ async def readyz(state: ApiState, _request: Request) -> Response:
 async def startupz(state: ApiState, _request: Request) -> Response:
     status = state.engine.status
     phase = "waiting_for_engine" if status.phase is None else status.phase.value
-    report = report_startup(phase, status.progress, status.seconds, status.message)
+    report = report_startup(phase, status.phase_report)
     has_started = status.is_connected and status.phase in STARTED
     return json_response(_encode(report), status=200 if has_started else 503)
 

@@ -10,12 +10,11 @@ from contextlib import closing
 import uvloop
 
 from stoker_engine.config import seconds
-from stoker_engine.errors import ConfigError, EngineDeadError, EngineError, EngineGenerateError, EngineNotReadyError, ModelLoadError
+from stoker_engine.errors import ConfigError, EngineDeadError, EngineError, EngineGenerateError, EngineNotReadyError, ModelLoadError, StartupTimeoutError
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.frontend.admission import QueueLimits
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
-from stoker_engine.model_files import resolve_model
 from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_engine.tokenizer import load_tokenizer
@@ -24,6 +23,7 @@ from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.drain import Drain, DrainReport
 from stoker_gateway.api.http_server import listen, make_server
 from stoker_gateway.api.metrics import Metrics
+from stoker_gateway.api.model_source import find_model
 from stoker_gateway.api.state import ApiState, make_state, served_names
 from stoker_gateway.api.stop_requests import watch_stop_requests
 
@@ -50,7 +50,10 @@ def run(config: ApiConfig) -> ExitCode:
 async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, TerminationMessage]:
     drain = Drain(seconds(config.lifecycle.drain_timeout))
     watch_stop_requests(config, drain)
-    tokenizer = await asyncio.to_thread(lambda: load_tokenizer(resolve_model(config.model.uri)))
+    path = await find_model(config, drain)
+    if path is None:
+        return ExitCode.OK, TerminationMessage(reason="Aborted", phase="downloading")
+    tokenizer = await asyncio.to_thread(load_tokenizer, path)
     metrics = Metrics(served_names(config.model)[0])
     client = ClientConfig(socket_dir=config.socket_dir, hang_seconds=seconds(config.lifecycle.engine_hang_timeout))
     engine = AsyncLLM(client, tokenizer, [metrics], QueueLimits(config.max_queued_requests, config.max_queued_prefill_tokens))
@@ -134,5 +137,7 @@ def _describe_failure(error: EngineError) -> tuple[ExitCode, str]:
     if isinstance(error, ConfigError):
         return ExitCode.BAD_CONFIG, "BadConfig"
     if isinstance(error, ModelLoadError):
-        return ExitCode.MODEL_LOAD_FAILED, "ModelLoadFailed"
+        return ExitCode.MODEL_LOAD_FAILED, error.reason
+    if isinstance(error, StartupTimeoutError):
+        return ExitCode.STARTUP_TIMEOUT, "StartupTimeout"
     return ExitCode.FAILED, "Failed"

@@ -7,9 +7,9 @@ import pytest
 
 from stoker_engine.core.engine_core import EngineCore
 from stoker_engine.errors import ConfigError, ParameterError
-from stoker_engine.executor.base import ModelDescription
+from stoker_engine.executor.base import ModelDescription, OnDownload
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.protocol import EnginePhase
+from stoker_engine.protocol import EnginePhase, ModelDownload
 
 A = [1 + i % 27 for i in range(60)]
 NUM_BLOCKS = 32
@@ -28,8 +28,12 @@ class ScriptedCore:
         self.core = EngineCore(config, self, self) if grammars is None else EngineCore(config, self, self, grammars)
         engine.scheduler = self.core.scheduler
 
+    def report_download(self, download: ModelDownload, message: str) -> None: ...
+
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         """Nobody listens."""
+
+    def fetch_model(self, on_progress: OnDownload) -> None: ...
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         return ModelDescription(max_model_len=64, vocab_size=29, dtype="float32", kv_block_bytes=1, is_causal=self.is_causal)

@@ -16,9 +16,9 @@ from stoker_engine.core.scheduler_state import PauseState
 from stoker_engine.core.sleep import MEMORY_TAGS, SleepLevel
 from stoker_engine.core.stepping import StepUpdate
 from stoker_engine.errors import ParameterError
-from stoker_engine.executor.base import ModelDescription
+from stoker_engine.executor.base import ModelDescription, OnDownload
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.protocol import EngineCoreRequest, EnginePhase, PauseMode, SleepTag
+from stoker_engine.protocol import EngineCoreRequest, EnginePhase, ModelDownload, PauseMode, SleepTag
 
 MAX_MODEL_LEN = 28
 VOCAB_SIZE = 29
@@ -78,6 +78,8 @@ class CoreExecutor:
     def __init__(self, engine: Any, jobs: Jobs) -> None:
         self.engine, self.worker, self.jobs = engine, engine.worker, jobs
         self.missing: set[str] = set()
+
+    def fetch_model(self, on_progress: OnDownload) -> None: ...
 
     def load_model(self, on_progress: Callable[[float], None]) -> ModelDescription:
         return ModelDescription(max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, dtype="float32", kv_block_bytes=1)
@@ -189,6 +191,8 @@ class WholeEngine:
         self.num_lives = Counter[str]()
         self.first_admitted: list[int] = []
         self.eagerly_aborted = False
+
+    def report_download(self, download: ModelDownload, message: str) -> None: ...
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         self.phase = phase
