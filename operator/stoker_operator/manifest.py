@@ -3,12 +3,12 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 import msgspec
 
 from stoker_engine.errors import ConfigError
-from stoker_engine.model_files import resolve_model
+from stoker_engine.model_files import check_model
 from stoker_engine.settings import explain, shown
 from stoker_operator.documents import Document, read_documents
 from stoker_operator.errors import ManifestError
@@ -142,9 +142,9 @@ def _follow(value: Any, where: str) -> tuple[Steps, Any, Any]:
 
 
 def _plain(field_type: Any) -> Any:
-    """`Annotated[T, …]` → T."""
-    while get_origin(field_type) is not None and hasattr(field_type, "__metadata__"):
-        field_type = get_args(field_type)[0]
+    """`Annotated[T, …]` and `T | None` → T."""
+    while hasattr(field_type, "__metadata__") or type(None) in get_args(field_type):
+        field_type = next(member for member in get_args(field_type) if member is not type(None))
     return field_type
 
 
@@ -186,6 +186,6 @@ def _place(document: Document) -> str:
 
 def _check_model(document: Document, deployment: InferenceDeployment) -> None:
     try:
-        resolve_model(deployment.spec.model.uri)
+        check_model(deployment.spec.model.uri)
     except ConfigError as error:
         raise document.error(("spec", "model", "uri"), str(error).removeprefix("model.uri: ")) from error

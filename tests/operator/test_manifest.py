@@ -39,6 +39,13 @@ REFUSED_SPECS = [
         "engine.maxModelLen: must be at most maxNumBatchedTokens while enableChunkedPrefill is false; raise maxNumBatchedTokens, got 4096",
     ),
     ("    aliases: [a, b c]", "model.aliases[1]: Expected str matching regex '^[A-Za-z0-9][A-Za-z0-9._:/-]*$' such as smollm2 or org/model, got 'b c'"),
+    ("    credentialsSecretRef: {nam: a}", "model.credentialsSecretRef.nam: unknown field; did you mean name?"),
+    ("  engine: {env: [{name: A, value: 1}]}", "engine.env[0].value: Expected str, got 1"),
+    ("  engine: {resources: {limits: {cpu: 0.5}}}", "engine.resources.limits.cpu: Expected int | str, got 0.5"),
+    (
+        "  podTemplate: {metadata: {labels: {a: b c}}}",
+        "podTemplate.metadata.labels.a: Expected str matching regex '^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$', got 'b c'",
+    ),
     ("    aliases: [a, a]", "model.aliases: must differ from each other; remove the repeated one, got ['a', 'a']"),
     ("    aliases: [smollm2]", "model.aliases: must not repeat the served name; remove it, got ['smollm2']"),
 ]
