@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from stoker_operator import kube_object
 from stoker_operator.changes import changed_fields
 from stoker_operator.cluster import Cluster
-from stoker_operator.cluster_kinds import BY_KIND, CHILDREN
+from stoker_operator.cluster_kinds import BY_KIND, CHILDREN, DEPLOYMENT
 from stoker_operator.errors import ApiError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import KIND
@@ -33,7 +33,7 @@ class Applier:
             return None
         kind = kube_object.kind(child)
         try:
-            self._store.put(await self._cluster.apply(BY_KIND[kind], child))
+            self._store.put(await self._write(child, live))
         except ApiError as error:
             if error.passing:
                 raise
@@ -58,6 +58,16 @@ class Applier:
         place = kube_object.kind(child), kube_object.namespace(child), kube_object.name(child)
         live = self._store.get(*place)
         return live if live is not None else await self._cluster.get(BY_KIND[place[0]], place[1], place[2])
+
+    async def _write(self, child: KubeObject, live: KubeObject | None) -> KubeObject:
+        kind = BY_KIND[kube_object.kind(child)]
+        try:
+            return await self._cluster.apply(kind, child)
+        except ApiError as error:
+            if error.status != 422 or live is None or kind is DEPLOYMENT:
+                raise
+            # Whoever changed the number of a Service's port made it, to an apply, another port beside ours. A merge patch takes lists as a whole.
+            return await self._cluster.merge(kind, kube_object.namespace(child), kube_object.name(child), child)
 
     def _ours(self, key: Key, uid: str) -> Iterable[KubeObject]:
         return [obj for kind in CHILDREN for obj in self._store.of(key, kind.kind) if kube_object.owner_uid(obj) == uid]

@@ -33,13 +33,13 @@ STOP_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`stop` is called when a signal came that kopf took: it puts its own handlers in place of ours."""
+    """`take_signals` is called once kopf has put its own handlers of signals in place of ours."""
 
     config: OperatorConfig
     cluster: Cluster
     identity: str
     progress: Progress
-    stop: Callable[[], None]
+    take_signals: Callable[[], None]
 
     async def run(self) -> None:
         """Never returns. Raises ClusterError when watching is over, whatever ended it; the process starts anew."""
@@ -72,7 +72,7 @@ class Operation:
 
     async def _watch(self, feed: WatchFeed, relist: Relist) -> None:
         kinds = watched_kinds(has_pod_monitors=relist.has_pod_monitors)
-        stopping = asyncio.Event()
+        ready, stopping = asyncio.Event(), asyncio.Event()
         watching = asyncio.create_task(
             kopf.operator(
                 registry=watch_registry(kinds, feed, self.cluster.configuration),
@@ -80,15 +80,17 @@ class Operation:
                 standalone=True,
                 clusterwide=not self.config.namespaces,
                 namespaces=self.config.namespaces,
+                ready_flag=ready,
                 stop_flag=stopping,
             )
         )
         try:
+            await asyncio.wait([watching, asyncio.create_task(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+            self.take_signals()
             await asyncio.wait([watching])
         finally:
             stopping.set()
             await asyncio.wait([watching], timeout=STOP_SECONDS)
             watching.cancel()
-        if (error := watching.exception()) is not None:
-            raise ClusterError(f"watching the cluster failed: {error!r}") from error
-        self.stop()
+        error = watching.exception()
+        raise ClusterError(f"watching the cluster failed: {error!r}") from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 from collections.abc import Coroutine, Iterator
@@ -42,12 +43,12 @@ def run_operator(config: OperatorConfig) -> ExitCode:
 
 async def _run(config: OperatorConfig, progress: Progress) -> None:
     stop = asyncio.Event()
-    for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    take_signals = functools.partial(_set_on_signals, stop)
+    take_signals()
     async with connect() as cluster:
         logger.info("stoker operator %s on %s, watching %s", __version__, cluster.configuration.host, ", ".join(config.namespaces) or "all namespaces")
         leadership = Leadership(cluster, config.lease_namespace or cluster.namespace, config.lease_name)
-        operation = Operation(config, cluster, leadership.identity, progress, stop.set)
+        operation = Operation(config, cluster, leadership.identity, progress, take_signals)
         try:
             await _until(stop, _lead(operation, leadership))
         finally:
@@ -55,6 +56,11 @@ async def _run(config: OperatorConfig, progress: Progress) -> None:
             LEADER.set(0)
             await leadership.release()
     logger.info("Stopped")
+
+
+def _set_on_signals(stop: asyncio.Event) -> None:
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 async def _lead(operation: Operation, leadership: Leadership) -> None:
