@@ -11,6 +11,7 @@ from stoker_engine.settings import Settings, to_command
 from stoker_gateway.api.config import ApiConfig, ApiSettings
 from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, HEALTH_PORT, local_title, termination_path
 from stoker_operator.pod_spec_types import EnvVar
+from stoker_operator.references import expand
 from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment
 
 PVC_SCHEME = "pvc://"
@@ -109,11 +110,16 @@ def plan_replica(deployment: InferenceDeployment, index: int, placement: Placeme
 
 
 def _program(component: str, command: Sequence[str], termination: str, spec: ApiSpec | EngineSpec) -> ProgramPlan:
-    return ProgramPlan(component, (*command, *spec.args), termination, _environment(spec.env))
+    environment = _environment(spec.env)
+    return ProgramPlan(component, (*command, *(expand(argument, environment) for argument in spec.args)), termination, environment)
 
 
 def _environment(variables: Sequence[EnvVar]) -> dict[str, str]:
-    return {variable.name: variable.value or "" for variable in variables}
+    """Each value may refer to those before it."""
+    environment: dict[str, str] = {}
+    for variable in variables:
+        environment[variable.name] = expand(variable.value or "", environment)
+    return environment
 
 
 def _model(deployment: InferenceDeployment) -> ModelConfig:

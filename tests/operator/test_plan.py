@@ -8,6 +8,7 @@ from stoker_engine.settings import Settings, from_args, to_args
 from stoker_gateway.api.config import ApiConfig, ApiSettings
 from stoker_operator.plan import Placement, api_config, engine_config, model_claim, plan_replica, pod_model_uri
 from stoker_operator.pod_spec_types import EnvVar, PodTemplate, Resources
+from stoker_operator.references import expand
 from stoker_operator.spec_sections import (
     AcceleratorConfig,
     AvailabilityConfig,
@@ -54,8 +55,8 @@ def every_field() -> InferenceDeployment:
                 log_level="debug",
                 image="registry.example/engine:1",
                 image_pull_policy="Always",
-                args=("--profile-dir=/tmp/profile",),
-                env=(EnvVar(name="OMP_NUM_THREADS", value="2"), EnvVar(name="EMPTY")),
+                args=("--profile-dir=$(TRACES)/profile",),
+                env=(EnvVar(name="EMPTY"), EnvVar(name="ROOT", value="/tmp"), EnvVar(name="TRACES", value="$(ROOT)$(EMPTY)")),
                 resources=Resources(requests={"cpu": 2}, limits={"memory": "8Gi"}),
             ),
             api=ApiSpec(max_body_bytes=4096, max_queued_requests=7, max_queued_prefill_tokens=8192, enable_engine_control=True, log_level="error"),
@@ -110,7 +111,15 @@ def test_the_processes_get_a_pods_arguments_and_their_placement(every_field: Inf
 
 def test_the_processes_get_a_pods_environment(every_field: InferenceDeployment) -> None:
     plan = plan_replica(every_field, 0, PLACEMENT)
-    assert (plan.engine.environment, plan.api.environment) == ({"OMP_NUM_THREADS": "2", "EMPTY": ""}, {})
+    assert (plan.engine.environment, plan.api.environment) == ({"EMPTY": "", "ROOT": "/tmp", "TRACES": "/tmp"}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [("$(A)-$(A)", "1-1"), ("$(B)", "$(B)"), ("$$(A)", "$(A)"), ("$$$(A)", "$1"), ("$A $", "$A $"), ("$(A", "$(A"), ("", "")],
+)
+def test_a_reference_is_replaced_as_in_a_pod(text: str, expanded: str) -> None:
+    assert expand(text, {"A": "1"}) == expanded
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One program's process, at the moments when it is neither running nor ended."""
+"""One program and its process."""
 
 import asyncio
 import os
@@ -55,3 +55,13 @@ async def test_a_start_that_is_cancelled_leaves_no_file_open(tmp_path: Path, mon
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert num_open_files() == before
+
+
+async def test_a_process_gets_its_variables_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OURS", "1")
+    monkeypatch.setenv("BOTH", "1")
+    lines: list[str] = []
+    command = (sys.executable, "-c", "import os; print(*(os.environ[name] for name in ('OURS', 'BOTH', 'ITS')))")
+    process = await ChildProcess.start(command, {"BOTH": "2", "ITS": "3"}, (), lines.append)
+    assert await process.wait() == 0
+    assert lines == ["1 2 3"]
