@@ -14,7 +14,8 @@ from stoker_operator.status.reasons import Reason
 from stoker_operator.status.text import one_line
 
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"})
-CONFIG_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+CONFIG_REASON = "CreateContainerConfigError"
+START_REASONS = frozenset({CONFIG_REASON, "CreateContainerError", "RunContainerError"})
 HUNG_STATES = frozenset({"hung", "unresponsive"})
 SIGKILLED = 137
 
@@ -54,9 +55,10 @@ def _unscheduled(pod: Pod, accelerator: AcceleratorConfig) -> tuple[Reason, str]
     message = scheduled.message or scheduled.reason
     if _names_missing_object(message):
         return Reason.MISSING_REFERENCE, message
-    wants_accelerator = f"Insufficient {accelerator.resource_name}" in message
-    wants_claim = accelerator.resource_claim_template_name is not None and "claim" in message
-    return (Reason.INSUFFICIENT_ACCELERATORS if wants_accelerator or wants_claim else Reason.UNSCHEDULABLE), message
+    lacks_accelerator = f"Insufficient {accelerator.resource_name}" in message
+    # "no new claims to deallocate" stands in every message of a scheduler that knows claims.
+    lacks_claim = accelerator.resource_claim_template_name is not None and "cannot allocate all claims" in message
+    return (Reason.INSUFFICIENT_ACCELERATORS if lacks_accelerator or lacks_claim else Reason.UNSCHEDULABLE), message
 
 
 def _waiting(pod: Pod) -> tuple[Reason, str] | None:
@@ -67,8 +69,10 @@ def _waiting(pod: Pod) -> tuple[Reason, str] | None:
         description = f"container {container.name}: {waiting.reason}: {waiting.message}"
         if waiting.reason in IMAGE_REASONS:
             return Reason.IMAGE_PULL_FAILED, description
-        if waiting.reason in CONFIG_REASONS:
-            return (Reason.MISSING_REFERENCE if _names_missing_object(waiting.message) else _crash_of(pod, container.name)), description
+        if waiting.reason == CONFIG_REASON and _names_missing_object(waiting.message):
+            return Reason.MISSING_REFERENCE, description
+        if waiting.reason in START_REASONS:
+            return _crash_of(pod, container.name), description
     return None
 
 
