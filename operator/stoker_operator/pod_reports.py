@@ -17,18 +17,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-class Download(msgspec.Struct, frozen=True, rename="camel"):
-    """`bytes` of the model that are there, and how fast the rest comes where that is known."""
-
-    bytes: Count = 0
-    bytes_per_second: Count | None = None
-    eta_seconds: Count | None = None
-
-
 class Startup(msgspec.Struct, frozen=True, rename="camel"):
     """How far the engine has come, as /startupz has it. `seconds` is how long the phase has lasted, `message` its words on a failure or on what it waits for.
 
-    The rest is of a model that is downloaded: `revision` is its commit, `size_bytes` that of the files that the engine needs.
+    The rest is of a model that is downloaded: `revision` is its commit, `size_bytes` that of the files that the engine needs, `bytes` what of them is there.
     """
 
     phase: str
@@ -37,7 +29,9 @@ class Startup(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
     revision: str | None = None
     size_bytes: Count | None = None
-    download: Download | None = None
+    bytes: Count | None = None
+    bytes_per_second: Count | None = None
+    eta_seconds: Count | None = None
 
 
 class Readiness(msgspec.Struct, frozen=True):

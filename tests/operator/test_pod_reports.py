@@ -8,7 +8,7 @@ import pytest
 
 from stoker_operator.pod_reports import LIMIT_SECONDS, MAX_BODY_BYTES, UNKNOWN, PodReporter
 
-STARTUP = '{"phase":"downloading","progress":0.5,"since":"2026-01-01T00:00:00+00:00","seconds":3,"message":"","download":{"bytes":5,"bytesPerSecond":2}}'
+STARTUP = '{"phase":"downloading","progress":0.5,"since":"2026-01-01T00:00:00+00:00","seconds":3,"message":"","bytes":5,"bytesPerSecond":2}'
 READINESS = '{"status":"not ready","engine":"loading","reason":"the engine is loading"}'
 LOAD = '{"inFlight":3,"running":2,"waiting":1,"draining":false,"kvCacheUsage":0.25,"server_load":3}'
 
@@ -36,7 +36,7 @@ async def test_a_pod_tells_how_far_it_is_why_it_is_not_ready_and_its_load() -> N
     async with serving({"/startupz": STARTUP, "/readyz": READINESS, "/load": LOAD}) as reporter:
         report = await reporter.ask("127.0.0.1")
     assert report.startup is not None and (report.startup.phase, report.startup.progress) == ("downloading", 0.5)
-    assert report.startup.download is not None and report.startup.download.bytes == 5
+    assert (report.startup.bytes, report.startup.bytes_per_second, report.startup.eta_seconds) == (5, 2, None)
     assert report.readiness is not None and report.readiness.engine == "loading"
     assert report.load is not None and report.load.kv_cache_usage == 0.25 and report.num_in_flight == 3
 

@@ -64,12 +64,12 @@ def find_model(deployment: InferenceDeployment | None, observed: Observed, repli
 
 
 def _download(observed: Observed, replicas: Replicas, furthest: Startup | None, known: DownloadStatus | None) -> DownloadStatus | None:
-    told = furthest.download if furthest is not None else None
-    num_bytes = told.bytes if told is not None else known.bytes if known is not None else 0
+    told = furthest.bytes if furthest is not None else None
+    num_bytes = told if told is not None else known.bytes if known is not None else 0
     if any(_has_files(observed, pod) for pod in replicas.updated):
         return DownloadStatus(phase="Downloaded", bytes=num_bytes) if told is not None or known is not None else None
-    if furthest is not None and told is not None and furthest.phase == DOWNLOADING:
-        return DownloadStatus(phase="Downloading", bytes=num_bytes, bytes_per_second=told.bytes_per_second, eta_seconds=told.eta_seconds)
+    if furthest is not None and furthest.phase == DOWNLOADING:
+        return DownloadStatus(phase="Downloading", bytes=num_bytes, bytes_per_second=furthest.bytes_per_second, eta_seconds=furthest.eta_seconds)
     if any(end.reason in DOWNLOAD_FAILURES for pod in replicas.updated for end in failures_of(pod)):
         return DownloadStatus(phase="Failed", bytes=num_bytes)
     return known
@@ -87,12 +87,12 @@ def _startup(observed: Observed, pod: Pod) -> Startup | None:
 
 def _furthest(observed: Observed, replicas: Replicas) -> Startup | None:
     """Of those that tell of a download, also of one that is over."""
-    told = [startup for pod in replicas.updated if (startup := _startup(observed, pod)) is not None and startup.download is not None]
-    return max(told, key=lambda startup: (startup.phase == DOWNLOADING, 0 if startup.download is None else startup.download.bytes), default=None)
+    told = [startup for pod in replicas.updated if (startup := _startup(observed, pod)) is not None and startup.bytes is not None]
+    return max(told, key=lambda startup: (startup.phase == DOWNLOADING, startup.bytes or 0), default=None)
 
 
 def _share(startup: Startup) -> str:
     """In tenths: each new message is a write."""
-    if startup.download is None or not startup.size_bytes:
+    if startup.bytes is None or not startup.size_bytes:
         return "The download has begun"
-    return f"{startup.download.bytes * 10 // startup.size_bytes * 10} % are there"
+    return f"{startup.bytes * 10 // startup.size_bytes * 10} % are there"

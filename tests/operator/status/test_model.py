@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from stoker_operator.pod_reports import Download, PodReport, Readiness, Startup
+from stoker_operator.pod_reports import PodReport, Readiness, Startup
 
 POD = "smollm2-6f7c9d-aaaaa"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -10,7 +10,7 @@ HUB = {"uri": "hf://org/name"}
 
 
 def downloading(message: str = "", phase: str = "downloading") -> dict[str, PodReport]:
-    return {POD: PodReport(Startup(phase, 0.3, message=message, revision=COMMIT, size_bytes=1000, download=Download(370, 100, 7)))}
+    return {POD: PodReport(Startup(phase, 0.3, message=message, revision=COMMIT, size_bytes=1000, bytes=370, bytes_per_second=100, eta_seconds=7))}
 
 
 def test_a_model_that_is_there_has_no_download(world: Any) -> None:
