@@ -21,11 +21,10 @@ systems, the time alone tells."""
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFile:
-    """`blob` names its content in the cache."""
+    """`path` is the one in the repository."""
 
     path: str
     size: int
-    blob: str
 
 
 class RepositoryCache:
@@ -56,27 +55,26 @@ class RepositoryCache:
             tree = get_cached_repo_tree(self._repository, revision=commit, cache_dir=self.cache_dir)
         except CachedRepoTreeNotFoundError:
             return None
-        return [RepositoryFile(file.path, file.size, file.lfs.sha256 if file.lfs is not None else file.blob_id) for file in tree]
+        return [RepositoryFile(file.path, file.size) for file in tree]
 
     def present_files(self, commit: str) -> list[RepositoryFile]:
         """The files of this commit that are there."""
         folder = self.snapshot(commit)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        return [RepositoryFile(path.relative_to(folder).as_posix(), path.stat().st_size, path.resolve().name) for path in paths]
+        return [RepositoryFile(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
 
     def missing(self, commit: str, files: Sequence[RepositoryFile]) -> list[RepositoryFile]:
         folder = self.snapshot(commit)
         return [file for file in files if not (folder / file.path).is_file()]
 
     def present_bytes(self, commit: str, files: Sequence[RepositoryFile]) -> int:
-        """Of `files`, whichever process downloads them, partial ones included."""
-        missing = self.missing(commit, files)
+        """Of `files`, whichever process downloads them. The partial files of the repository count: hardly anything else of it is downloaded meanwhile."""
+        missing = sum(file.size for file in self.missing(commit, files))
         partial: dict[str, int] = {}
         for path in self._partial_files():
             blob = path.name.partition(".")[0]
             partial[blob] = max(partial.get(blob, 0), _size(path))
-        whole = {file.blob: _size(self._blobs / file.blob) for file in missing}
-        return sum(file.size for file in files) - sum(file.size - min(file.size, max(whole[file.blob], partial.get(file.blob, 0))) for file in missing)
+        return sum(file.size for file in files) - missing + min(missing, sum(partial.values()))
 
     def check_writable(self) -> None:
         """Raises ConfigError, naming the directory, where nothing can be written."""

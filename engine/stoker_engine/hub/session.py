@@ -70,7 +70,7 @@ class HubSession:
         self._source = source
         self._tell = tell
         self._token = hub_token() or False
-        self._is_waiting = False
+        self._waits_until: float | None = None
         self._was_answered = False
 
     def resolve(self, repository: str, revision: str | None) -> str:
@@ -114,7 +114,7 @@ class HubSession:
                 wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** max(0, num_failures - 1))
                 if trouble.is_rate_limit:
                     wait = _asked_wait(error) or MAX_WAIT_SECONDS
-                self._wait_begins(f"{trouble.message}; next attempt in {wait:.0f} s")
+                self._wait_begins(f"{trouble.message}; next attempt in {wait:.0f} s", wait)
                 time.sleep(wait)
 
     @contextmanager
@@ -132,16 +132,16 @@ class HubSession:
         if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
             wait = _wait_of(response)
             when = f"waiting {wait:.0f} s" if wait is not None else "waiting"
-            self._wait_begins(f"{self._source.endpoint} limits the rate of requests (429): {when}")
+            self._wait_begins(f"{self._source.endpoint} limits the rate of requests (429): {when}", wait or 0.0)
         elif response.is_success:
             self._was_answered = True
-            if self._is_waiting:
-                self._is_waiting = False
+            if self._waits_until is not None and time.monotonic() > self._waits_until:  # another file may come while one waits
+                self._waits_until = None
                 self._tell("")
 
-    def _wait_begins(self, message: str) -> None:
+    def _wait_begins(self, message: str, wait_seconds: float) -> None:
         logger.warning("%s: %s", self._source.uri, message)
-        self._is_waiting = True
+        self._waits_until = time.monotonic() + wait_seconds
         self._tell(message)
 
 
