@@ -255,7 +255,8 @@ class ModelDownload(msgspec.Struct, array_like=True, frozen=True):
 class PhaseReport(msgspec.Struct, tag="phase", array_like=True):
     """`progress` is 0 to 1 within the phase; `seconds` since the phase began; `message` is the engine's own words on a failure, or what it waits for.
 
-    `number` counts the engine's phases. `download` stays for the engine's life, where the model is an hf:// one.
+    `number` counts the engine's phases. `download` stays for the engine's life, where the model is an hf:// one; `start_seconds`, how long each phase of the
+    start took that is over, stays in any case.
     """
 
     phase: EnginePhase
@@ -264,6 +265,7 @@ class PhaseReport(msgspec.Struct, tag="phase", array_like=True):
     message: str = ""
     number: int = 0
     download: ModelDownload | None = None
+    start_seconds: dict[str, float] = {}
 
 
 class EngineCoreReadyResponse(msgspec.Struct, tag="ready", array_like=True):

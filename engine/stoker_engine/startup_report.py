@@ -11,7 +11,8 @@ STARTED = frozenset({EnginePhase.READY, EnginePhase.DRAINING, EnginePhase.SLEEPI
 
 
 class StartupReport(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """`progress` is 0 to 1 within the phase, `since` when the phase began, `message` the engine's words on a failure, or what it waits for.
+    """`progress` is 0 to 1 within the phase, `since` when the phase began, `message` the engine's words on a failure, or what it waits for. `start_seconds`
+    says how long each phase of the start took that is over.
 
     Of an hf:// model: `revision` is the commit, `size_bytes` that of the files that the engine needs, `bytes` what of them the cache holds; the rate is an
     average over the last seconds, and `eta_seconds` what the rest takes at it.
@@ -27,13 +28,19 @@ class StartupReport(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     bytes: int | None = None
     bytes_per_second: int | None = None
     eta_seconds: int | None = None
+    start_seconds: dict[str, float] = {}
 
 
 def report_startup(phase: str, report: PhaseReport) -> StartupReport:
     """`phase` stands for the report's own, which there is none of before an engine says hello."""
     since = datetime.now(UTC) - timedelta(seconds=report.seconds)
     startup = StartupReport(
-        phase=phase, progress=report.progress, since=since.isoformat(timespec="seconds"), seconds=round(report.seconds, 3), message=report.message
+        phase=phase,
+        progress=report.progress,
+        since=since.isoformat(timespec="seconds"),
+        seconds=round(report.seconds, 3),
+        message=report.message,
+        start_seconds=report.start_seconds,
     )
     download = report.download
     if download is not None and download.revision:

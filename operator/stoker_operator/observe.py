@@ -5,16 +5,19 @@ import asyncio
 from stoker_operator import kube_object
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import DEPLOYMENT, POD, REPLICA_SET
+from stoker_operator.decode_object import decode_status
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.observed import ApplyProblem, Observed, Rendering
 from stoker_operator.pod_reports import PodReport, PodReporter
 from stoker_operator.pod_warnings import read_warnings
 from stoker_operator.status.objects import read_pods
+from stoker_operator.status.startup import has_just_started
+from stoker_operator.status_types import InferenceDeploymentStatus
 from stoker_operator.store import Key, Store
 
 
 class Observer:
-    """A ready pod is asked nothing."""
+    """A ready pod is asked how its start went, and nothing after."""
 
     def __init__(self, cluster: Cluster, store: Store, reporter: PodReporter) -> None:
         self._cluster = cluster
@@ -33,7 +36,7 @@ class Observer:
             rendering=rendering,
             replica_sets=tuple(self._store.of(key, REPLICA_SET.kind)),
             pods=(*pods, *self._departed(key, pods)),
-            reports=await self._reports(pods),
+            reports=await self._reports(pods, decode_status(obj)),
             warnings=await read_warnings(self._cluster, pods),
             problems=problems,
             decode_error=decode_error,
@@ -44,8 +47,9 @@ class Observer:
         names = {kube_object.name(pod) for pod in pods}
         return [_as_deleted(pod) for pod in self._store.departed(key) if kube_object.name(pod) not in names]
 
-    async def _reports(self, pods: list[KubeObject]) -> dict[str, PodReport]:
-        asked = [(pod.name, pod.status.pod_ip) for pod in read_pods(pods) if pod.is_running and not pod.is_ready]
+    async def _reports(self, pods: list[KubeObject], previous: InferenceDeploymentStatus) -> dict[str, PodReport]:
+        running = [pod for pod in read_pods(pods) if pod.is_running]
+        asked = [(pod.name, pod.status.pod_ip) for pod in running if not pod.is_ready or has_just_started(pod, previous)]
         reports = await asyncio.gather(*(self._reporter.ask(address) for _, address in asked))
         return {name: report for (name, _), report in zip(asked, reports, strict=True)}
 

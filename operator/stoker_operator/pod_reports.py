@@ -14,13 +14,15 @@ MAX_BODY_BYTES = 65536
 """Whoever serves at a pod's address may be anybody's program."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+PhaseSeconds = Annotated[dict[str, Annotated[float, msgspec.Meta(ge=0, le=1e9)]], msgspec.Meta(max_length=16)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Startup(msgspec.Struct, frozen=True, rename="camel"):
     """How far the engine has come, as /startupz has it. `seconds` is how long the phase has lasted, `message` its words on a failure or on what it waits for.
 
-    The rest is of a model that is downloaded: `revision` is its commit, `size_bytes` that of the files that the engine needs, `bytes` what of them is there.
+    `start_seconds` is how long each phase of the start took that is over. The rest is of a model that is downloaded: `revision` is its commit, `size_bytes`
+    that of the files that the engine needs, `bytes` what of them is there.
     """
 
     phase: str
@@ -32,6 +34,7 @@ class Startup(msgspec.Struct, frozen=True, rename="camel"):
     bytes: Count | None = None
     bytes_per_second: Count | None = None
     eta_seconds: Count | None = None
+    start_seconds: PhaseSeconds = {}
 
 
 class Readiness(msgspec.Struct, frozen=True):

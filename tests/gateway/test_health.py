@@ -37,6 +37,8 @@ def test_the_first_request_after_ready_succeeds(start_api: Any) -> None:
     api = start_api(Script())
     assert api.chat(max_tokens=1)["usage"]["completion_tokens"] == 1
     assert [api.status(path) for path in ("/startupz", "/readyz", "/health", "/v1/models")] == [200] * 4
+    spent = api.client.get("/startupz").json()["startSeconds"]
+    assert {"starting", "loading"} <= set(spent) and all(0 <= seconds < 60 for seconds in spent.values()) and "ready" not in spent
 
 
 def test_startupz_has_the_words_of_an_engine_that_failed(start_api: Any, wait_for: Wait) -> None:

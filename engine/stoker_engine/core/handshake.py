@@ -32,6 +32,7 @@ from stoker_engine.protocol import (
     decode_client_handshake,
     encode,
 )
+from stoker_engine.startup_report import STARTED
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class HandshakeLink:
     def report_failure(self, message: str) -> None:
         """The engine's own words on why it ends."""
         self._phase_since = time.monotonic()
-        self._phase = PhaseReport(EnginePhase.FAILED, message=message, number=self._phase.number + 1, download=self._download)
+        self._phase = msgspec.structs.replace(self._phase, phase=EnginePhase.FAILED, progress=0.0, message=message, number=self._phase.number + 1)
         self._send(self.phase_report)
 
     def report_ready(self, ready: EngineCoreReadyResponse) -> None:
@@ -122,13 +123,21 @@ class HandshakeLink:
         self._thread.join(timeout=3 * LINGER_MS / 1000)
 
     def _report(self, phase: EnginePhase, progress: float, message: str) -> None:
-        number = self._phase.number
+        number, start_seconds = self._phase.number, self._phase.start_seconds
         if phase is not self._phase.phase:
+            start_seconds = self._with_ended_phase(start_seconds)
             self._phase_since = time.monotonic()
             number += 1
             logger.info("phase: %s", phase.value)
-        self._phase = PhaseReport(phase, progress, message=message, number=number, download=self._download)
+        self._phase = PhaseReport(phase, progress, message=message, number=number, download=self._download, start_seconds=start_seconds)
         self._send(self.phase_report)
+
+    def _with_ended_phase(self, start_seconds: dict[str, float]) -> dict[str, float]:
+        """What comes after the start, as a wake-up that loads weights again, is no part of it."""
+        ended = self._phase.phase
+        if ended in STARTED or ended.value in start_seconds:
+            return start_seconds
+        return {**start_seconds, ended.value: round(time.monotonic() - self._phase_since, 3)}
 
     def _send(self, message: EngineHandshakeMessage) -> None:
         self._outbox.append(message)

@@ -62,6 +62,7 @@ class EngineRecord:
                     message=report.message,
                     phase_number=report.number,
                     download=report.download,
+                    start_seconds=report.start_seconds,
                 )
                 self._phase_since = time.monotonic() - report.seconds
             case EngineCoreReadyResponse():

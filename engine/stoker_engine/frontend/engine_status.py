@@ -1,7 +1,7 @@
 """EngineStatus: what an api knows of its engine, for health, tables and error messages."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stoker_engine.protocol import HEARTBEAT_SECONDS, UNRESPONSIVE_SECONDS, EngineCoreReadyResponse, EnginePhase, Heartbeat, ModelDownload, PhaseReport
 
@@ -56,6 +56,7 @@ class EngineStatus:
     ready: EngineCoreReadyResponse | None = None
     heartbeat: Heartbeat | None = None
     download: ModelDownload | None = None
+    start_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def state(self) -> EngineState:
@@ -135,7 +136,8 @@ class EngineStatus:
     @property
     def phase_report(self) -> PhaseReport:
         """What the engine has told of its phase; STARTING before it has told anything."""
-        return PhaseReport(self.phase or EnginePhase.STARTING, self.progress, self.seconds, self.message, self.phase_number, self.download)
+        phase = self.phase or EnginePhase.STARTING
+        return PhaseReport(phase, self.progress, self.seconds, self.message, self.phase_number, self.download, self.start_seconds)
 
     @property
     def _step_seconds(self) -> float:

@@ -38,7 +38,7 @@ def build_status(deployment: InferenceDeployment | None, observed: Observed, pre
         selector=previous.selector if deployment is None else f"{INFERENCE_DEPLOYMENT_LABEL}={deployment.metadata.name}",
         url=previous.url if deployment is None else f"http://{deployment.metadata.name}.{deployment.metadata.namespace}.svc",
         model=find_model(deployment, observed, replicas, previous.model),
-        startup=find_startup(replicas, previous),
+        startup=find_startup(replicas, observed.reports, previous),
         last_failure=find_last_failure(replicas.pods, evidence, previous.last_failure),
         last_drain=find_last_drain(replicas.pods, previous.last_drain),
         conditions=date_conditions(findings, previous.conditions, observed.generation, now),

@@ -1,8 +1,10 @@
 """How long the last start of a replica took, from the times that its pod has."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from stoker_operator.names import API, ENGINE
+from stoker_operator.pod_reports import UNKNOWN, PodReport, Startup
 from stoker_operator.status.objects import Pod
 from stoker_operator.status.replicas import Replicas
 from stoker_operator.status_types import Condition, InferenceDeploymentStatus, StartupPhases, StartupStatus
@@ -11,12 +13,20 @@ LATE = timedelta(seconds=10)
 """A replacement may be created this long before Ready is seen to fall."""
 
 
-def find_startup(replicas: Replicas, previous: InferenceDeploymentStatus) -> StartupStatus | None:
+def find_startup(replicas: Replicas, reports: Mapping[str, PodReport], previous: InferenceDeploymentStatus) -> StartupStatus | None:
     """Of the newest replica that became ready without a restart. A pod that was ready before and is so again has not started anew."""
-    started = [pod for pod in replicas.updated if _ready_since(pod) is not None and not _has_restarted(pod) and _is_new(pod, previous)]
+    started = [pod for pod in replicas.updated if has_just_started(pod, previous)]
     if not started:
         return previous.startup
-    return _startup_of(max(started, key=lambda pod: (_ready_since(pod), pod.name)))
+    pod = max(started, key=lambda pod: (_ready_since(pod), pod.name))
+    found, known = _startup_of(pod, reports.get(pod.name, UNKNOWN).startup), previous.startup
+    is_known_better = known is not None and found.last_duration_seconds == known.last_duration_seconds and found.phases.load is None
+    return known if is_known_better else found
+
+
+def has_just_started(pod: Pod, previous: InferenceDeploymentStatus) -> bool:
+    """Whether its start is not in the status yet: such a pod is worth asking, ready as it is."""
+    return _ready_since(pod) is not None and not _has_restarted(pod) and _is_new(pod, previous)
 
 
 def _is_new(pod: Pod, previous: InferenceDeploymentStatus) -> bool:
@@ -39,12 +49,20 @@ def _has_restarted(pod: Pod) -> bool:
     return any(container.restart_count for name in (API, ENGINE) if (container := pod.container(name)) is not None)
 
 
-def _startup_of(pod: Pod) -> StartupStatus:
+def _startup_of(pod: Pod, report: Startup | None) -> StartupStatus:
+    """The engine's own phases are None where its pod did not tell them."""
     created, scheduled = pod.metadata.creation_timestamp, pod.condition("PodScheduled")
     scheduled_at = scheduled.last_transition_time if scheduled is not None else None
     engine = pod.container(ENGINE)
     running = engine.state.running.started_at if engine is not None and engine.state.running is not None else None
-    phases = StartupPhases(schedule=_seconds(created, scheduled_at), pull=_seconds(scheduled_at, running))
+    told = {} if report is None else report.start_seconds
+    phases = StartupPhases(
+        schedule=_seconds(created, scheduled_at),
+        pull=_seconds(scheduled_at, running),
+        download=told.get("downloading"),
+        load=told.get("loading"),
+        warmup=round(told.get("profiling", 0.0) + told["warming_up"], 3) if "warming_up" in told else None,
+    )
     return StartupStatus(last_duration_seconds=_seconds(created, _ready_since(pod)) or 0.0, phases=phases)
 
 

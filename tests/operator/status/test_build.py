@@ -3,6 +3,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker_operator.pod_reports import PodReport, Startup
+from stoker_operator.status.objects import read_pods
+from stoker_operator.status.startup import has_just_started
 from stoker_operator.status_types import Condition, InferenceDeploymentStatus
 
 POD = "smollm2-6f7c9d-aaaaa"
@@ -123,6 +126,21 @@ def test_an_api_that_was_stopped_before_it_served_has_drained_nothing(world: Any
 def test_a_start_is_told_in_seconds_from_the_pods_creation(world: Any) -> None:
     startup = world.scene().show(world.pod(ready=9)).status.startup
     assert (startup.last_duration_seconds, startup.phases.schedule, startup.phases.pull) == (9.0, 1.0, 1.0)
+
+
+def test_the_engines_phases_are_told_where_its_pod_told_them(world: Any) -> None:
+    told = Startup("ready", start_seconds={"starting": 0.1, "downloading": 3.0, "loading": 2.0, "profiling": 0.5, "warming_up": 0.25})
+    scene = world.scene().show(world.pod(ready=9), reports={POD: PodReport(told)})
+    phases = scene.status.startup.phases
+    assert (phases.download, phases.load, phases.warmup) == (3.0, 2.0, 0.75)
+    assert scene.observe(reports={}).status.startup.phases == phases
+
+
+def test_a_pod_is_asked_how_it_started_until_it_is_known(world: Any) -> None:
+    (pod,) = read_pods([world.pod(ready=9)])
+    scene = world.scene().show(world.pod())
+    assert has_just_started(pod, scene.status)
+    assert not has_just_started(pod, scene.show(world.pod(ready=9)).status)
 
 
 def test_a_pod_that_is_ready_again_has_not_started_again(world: Any) -> None:
