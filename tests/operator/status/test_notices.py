@@ -54,7 +54,7 @@ def test_an_event_says_no_more_than_the_api_server_takes(world: Any) -> None:
     assert all(len(notice.message) <= 1024 for notice in notices(InferenceDeploymentStatus(), scene.status))
 
 
-def test_only_a_pod_that_runs_and_is_not_ready_is_looked_at_again(world: Any) -> None:
-    pending = world.pod("b", conditions=[world.condition("PodScheduled", "False", "Unschedulable", "no node")], status={"podIP": ""})
-    assert requeue_after(world.scene().show(world.pod(ready=9), pending, world.pod("c", deleted=3)).observed) is None
+def test_only_a_pod_whose_programs_run_and_which_is_not_ready_is_looked_at_again(world: Any) -> None:
+    pending = world.pod("b", status={"podIP": "", "initContainerStatuses": [], "containerStatuses": []})
+    assert requeue_after(world.scene().show(world.pod(ready=9), pending, world.pod("c", deleted=3), world.crashed(1)).observed) is None
     assert requeue_after(world.scene().show(world.pod(ready=9), world.pod("b")).observed) == 5.0
