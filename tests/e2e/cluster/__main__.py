@@ -29,14 +29,12 @@ def main() -> int:
 
 def run_beside(command: list[str], num_nodes: int) -> int:
     """The command's exit code; a cluster that was up stays up, one started for the command goes with it."""
-    was_up = local.is_up()
-    if not was_up:
-        local.up(num_nodes)
+    was_started = local.up(num_nodes)
     try:
         inside = network.inside(network.NAMESPACE, *command[command[:1] == ["--"] :])
         return subprocess.run(inside, env={**os.environ, **local.environment()}, check=False).returncode
     finally:
-        if not was_up:
+        if was_started:
             local.down()
 
 

@@ -35,8 +35,13 @@ class Authority:
         return key, public
 
     def sign(self, name: str, subject: str, alternative_names: str) -> tuple[Path, Path]:
-        """The certificate and key of `subject` ("/O=group/CN=user"), good for server and client."""
+        """The certificate and key of `subject` ("/O=group/CN=user"), good for server and client.
+
+        Raises FileExistsError where the name is taken: programs read their files again, and would become somebody else.
+        """
         certificate, key, request, extensions = (self.folder / f"{name}.{suffix}" for suffix in ("crt", "key", "csr", "ext"))
+        if certificate.exists():
+            raise FileExistsError(f"{certificate} has been signed already")
         _make_key(key)
         _openssl("req", "-new", "-key", str(key), "-out", str(request), "-subj", subject)
         extensions.write_text(f"subjectAltName={alternative_names}\nextendedKeyUsage=serverAuth,clientAuth\n", encoding="utf-8")
@@ -45,6 +50,7 @@ class Authority:
         return certificate, key
 
     def write_kubeconfig(self, path: Path, server: str, subject: str) -> Path:
+        """A kubeconfig of `subject`; its certificate is named after the file, so the file's name must be the only one of its kind."""
         certificate, key = self.sign(path.stem, subject, f"DNS:{path.stem}")
         cluster = {"server": server, "certificate-authority": str(self.certificate)}
         config = {

@@ -46,9 +46,9 @@ def _pid_inside(pid: int, container_id: str) -> int:
 
 
 def _hierarchies() -> list[Path]:
-    """Version 1 has a mount for each controller, version 2 one for all."""
+    """Version 1 has a mount for each controller, version 2 one for all; a hybrid machine has both, and runc makes groups in both."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-    return [Path(mount[1]) for mount in mounts if mount[2] == "cgroup"] or [Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
+    return [Path(mount[1]) for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
 
 
 def _remove(group: Path) -> bool:

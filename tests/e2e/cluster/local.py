@@ -20,10 +20,14 @@ from cluster.waiting import wait_until
 COMPLETE = STATE / "complete"
 
 
-def up(num_nodes: int) -> None:
-    """Starts what is not up, and adds the nodes that are missing; a cluster that lost a process, or whose start was cut short, is made anew."""
+def up(num_nodes: int) -> bool:
+    """Starts the cluster where it is not up, adds the nodes that are missing, and returns whether it was started.
+
+    A cluster that lost a process, or whose start was cut short, is made anew.
+    """
     with _lock():
-        if not is_up():
+        was_up = is_up()
+        if not was_up:
             packages.install_missing()
             kubernetes, coredns, pause = build(KUBE), build(COREDNS), build_pause()
             build(HELM)
@@ -36,6 +40,7 @@ def up(num_nodes: int) -> None:
         for number in range(len(nodes()), num_nodes):
             NodeNetwork(number).create()
             _start_node(NodeNetwork(number))
+        return not was_up
 
 
 def down() -> None:

@@ -23,6 +23,8 @@ root = "{folder}/containerd"
 state = "{folder}/containerd-run"
 [grpc]
   address = "{folder}/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
@@ -60,11 +62,11 @@ class Node:
         self._start("containerd", "containerd", f"--config={self.folder / 'containerd.toml'}")
         wait_until(self._containerd_answers, 30, f"containerd of {self.name} answers (see {STATE}/log/{self.name}-containerd.log)")
         self.load_image(pause_archive)
-        kubeconfig = authority.write_kubeconfig(self.folder / "kubelet.kubeconfig", SERVER, f"/O=system:nodes/CN=system:node:{self.name}")
+        kubeconfig = authority.write_kubeconfig(self.folder / f"{self.name}-kubelet.kubeconfig", SERVER, f"/O=system:nodes/CN=system:node:{self.name}")
         settings = self._write_json("kubelet.json", self._kubelet(authority))
         flags = [f"--kubeconfig={kubeconfig}", f"--config={settings}", f"--root-dir={self.folder / 'kubelet'}", f"--node-ip={self.network.address}"]
         self._start("kubelet", kubernetes / "kubelet", *flags, f"--hostname-override={self.name}")
-        proxy = authority.write_kubeconfig(self.folder / "proxy.kubeconfig", SERVER, "/CN=system:kube-proxy")
+        proxy = authority.write_kubeconfig(self.folder / f"{self.name}-proxy.kubeconfig", SERVER, "/CN=system:kube-proxy")
         flags = [f"--kubeconfig={proxy}", f"--cluster-cidr={POD_NETWORK}", "--proxy-mode=iptables", "--conntrack-max-per-core=0"]
         self._start("kube-proxy", kubernetes / "kube-proxy", *flags, f"--hostname-override={self.name}")
 
@@ -112,6 +114,9 @@ class Node:
             "failCgroupV1": False,
             "failSwapOn": False,
             "containerRuntimeEndpoint": f"unix://{self.socket}",
+            # By default all kubelets of a machine share these folders, and each empties the first of what it does not know.
+            "podLogsDir": str(self.folder / "pod-logs"),
+            "volumePluginDir": str(self.folder / "volume-plugins"),
             "clusterDomain": "cluster.local",
             "clusterDNS": [ADDRESS],
             "resolvConf": "",

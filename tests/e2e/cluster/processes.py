@@ -15,6 +15,8 @@ from cluster.waiting import wait_until
 
 INIT = "init"
 RECORD = STATE / "processes.json"
+# Where containerd, runc, CNI and kubelet write whatever their settings say: each cluster sees empty folders of its own there.
+PRIVATE_FOLDERS = ("/run/containerd", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,17 @@ class ProcessId:
 
 
 def start_init(pause: Path) -> None:
-    """The first process of the namespaces, which reaps what is orphaned."""
+    """The first process of the namespaces, which reaps what is orphaned; and the folders that are private in there."""
     # `unshare` stays outside as the parent; its only child is the first process inside.
     command = ["unshare", "--fork", "--pid", "--mount", "--mount-proc", "--kill-child", str(pause)]
     parent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
     wait_until(lambda: _program(children) == pause.name, 10, "the first process of the namespaces runs")
-    _record(INIT, int(children.read_text(encoding="utf-8")))
+    init = int(children.read_text(encoding="utf-8"))
+    _record(INIT, init)
+    for folder in PRIVATE_FOLDERS:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["nsenter", "--target", str(init), "--mount", "mount", "-t", "tmpfs", "tmpfs", folder], check=True)
 
 
 def start(name: str, *command: str | Path, namespace: str = network.NAMESPACE) -> None:
