@@ -31,16 +31,16 @@ def requests(pod_spec: KubeObject) -> Amounts:
     """What the scheduler reserves for a pod: all containers and sidecars together, or the largest init container beside the sidecars before it."""
     sidecars: Amounts = {}
     largest: Amounts = {}
-    for container in pod_spec.get("initContainers") or ():
+    for container in _maps(pod_spec.get("initContainers")):
         own = _requests_of(container)
         if container.get("restartPolicy") == "Always":
             sidecars = _sum(sidecars, own)
             own = {}
         largest = _max(largest, _sum(sidecars, own))
     running = sidecars
-    for container in pod_spec.get("containers") or ():
+    for container in _maps(pod_spec.get("containers")):
         running = _sum(running, _requests_of(container))
-    overhead = _amounts(pod_spec.get("overhead") or {})
+    overhead = _amounts(_map(pod_spec.get("overhead")))
     return _sum(_sum(_max(running, largest), overhead), {PODS: Decimal(1)})
 
 
@@ -50,9 +50,22 @@ def may_go_to(pod_spec: KubeObject, node: KubeObject) -> bool:
     if node["spec"].get("unschedulable") or ready is None or ready.get("status") != "True":
         return False
     labels = kube_object.labels(node)
-    if any(labels.get(name) != value for name, value in (pod_spec.get("nodeSelector") or {}).items()):
+    if any(labels.get(name) != value for name, value in _map(pod_spec.get("nodeSelector")).items()):
         return False
     return _affinity_allows(pod_spec, node) and _taints_allow(pod_spec, node)
+
+
+def _map(value: Any) -> KubeObject:
+    """A pod's fields are what a user wrote: what is no map says nothing here, and the API server refuses it."""
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _maps(value: Any) -> list[KubeObject]:
+    return [item for item in _items(value) if isinstance(item, dict)]
 
 
 def _fits(wanted: Amounts, node: KubeObject, used: Amounts) -> bool:
@@ -62,8 +75,8 @@ def _fits(wanted: Amounts, node: KubeObject, used: Amounts) -> bool:
 
 def _requests_of(container: KubeObject) -> Amounts:
     """A limit without a request is a request, too."""
-    resources = container.get("resources") or {}
-    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+    resources = _map(container.get("resources"))
+    return _amounts({**_map(resources.get("limits")), **_map(resources.get("requests"))})
 
 
 def _amounts(quantities: Mapping[str, Any]) -> Amounts:
@@ -86,23 +99,20 @@ def _max(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _affinity_allows(pod_spec: KubeObject, node: KubeObject) -> bool:
-    required = ((pod_spec.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    if not required:
-        return True
-    return any(_term_allows(term, node) for term in required.get("nodeSelectorTerms") or ())
+    required = _map(_map(_map(pod_spec.get("affinity")).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution"))
+    return not required or any(_term_allows(term, node) for term in _maps(required.get("nodeSelectorTerms")))
 
 
 def _term_allows(term: KubeObject, node: KubeObject) -> bool:
     """A term without expressions allows no node."""
-    by_label = term.get("matchExpressions") or ()
-    by_field = term.get("matchFields") or ()
+    by_label, by_field = _maps(term.get("matchExpressions")), _maps(term.get("matchFields"))
     labels, fields = kube_object.labels(node), {"metadata.name": kube_object.name(node)}
     return bool(by_label or by_field) and all(_matches(one, labels) for one in by_label) and all(_matches(one, fields) for one in by_field)
 
 
 def _matches(expression: KubeObject, values: Mapping[str, str]) -> bool:
-    value = values.get(expression["key"])
-    allowed: Sequence[str] = expression.get("values") or ()
+    value = values.get(str(expression.get("key")))
+    allowed = [str(item) for item in _items(expression.get("values"))]
     match expression.get("operator"):
         case "In":
             return value in allowed
@@ -127,7 +137,7 @@ def _is_beyond(operator: str, value: str | None, allowed: Sequence[str]) -> bool
 
 
 def _taints_allow(pod_spec: KubeObject, node: KubeObject) -> bool:
-    tolerations = pod_spec.get("tolerations") or ()
+    tolerations = _maps(pod_spec.get("tolerations"))
     hard = [taint for taint in node["spec"].get("taints") or () if taint.get("effect") in ("NoSchedule", "NoExecute")]
     return all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in hard)
 

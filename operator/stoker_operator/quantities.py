@@ -4,12 +4,15 @@ from decimal import Decimal
 
 from kubernetes.utils.quantity import parse_quantity
 
+MAX_EXPONENT = 40
+"""Ten exabytes are 10 to the 19; far larger numbers would overflow the arithmetic."""
+
 
 def amount(quantity: int | float | str) -> Decimal:
     """The number of bytes, cores or devices. Raises ValueError for what is no quantity."""
     # A float goes by its shortest text: 0.1 is a tenth, not the binary number nearest to it.
     parsed = Decimal(parse_quantity(str(quantity)))
-    if not parsed.is_finite():
+    if not parsed.is_finite() or parsed.adjusted() > MAX_EXPONENT:
         raise ValueError(f"{quantity!r} is no quantity; write one such as 500m or 8Gi")
     return parsed
 

@@ -2,11 +2,17 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stoker_operator.capacity import has_room, requests
 from stoker_operator.kube_object import KubeObject
 
 GPU = "nvidia.com/gpu"
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+FIELDS = st.sampled_from(["containers", "resources", "requests", "affinity", "nodeAffinity", "nodeSelector", "tolerations", "key", "values", "effect"])
+JSON = st.recursive(SCALARS, lambda children: st.lists(children, max_size=2) | st.dictionaries(FIELDS, children, max_size=3), max_leaves=10)
+AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def node(name: str = "one", **changes: Any) -> KubeObject:
@@ -110,3 +116,11 @@ def test_a_taint_has_to_be_tolerated(toleration: KubeObject | None, *, allowed: 
 
 def test_what_is_no_quantity_stops_no_arithmetic() -> None:
     assert has_room(pod_spec(cpu="many"), [node()], [])
+
+
+@given(pod=st.dictionaries(FIELDS, JSON), terms=JSON)
+def test_what_is_no_pod_raises_nothing(pod: KubeObject, terms: object) -> None:
+    taints = [{"key": GPU, "effect": "NoSchedule"}]
+    has_room(pod, [node()], [])
+    has_room({**pod, "affinity": {"nodeAffinity": {AFFINITY: {"nodeSelectorTerms": terms}}}}, [node(taints=taints)], [])
+    has_room({"affinity": {"nodeAffinity": {AFFINITY: {"nodeSelectorTerms": [{"matchExpressions": terms}]}}}, "tolerations": terms}, [node(taints=taints)], [])
