@@ -12,6 +12,7 @@ from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import KIND
 from stoker_operator.observed import NAME_CONFLICT, ApplyProblem
 from stoker_operator.resources.containment import contains
+from stoker_operator.settle import settle
 from stoker_operator.store import Key, Store
 
 logger = logging.getLogger(__name__)
@@ -24,9 +25,14 @@ class Applier:
         self._cluster = cluster
         self._store = store
 
-    async def apply(self, child: KubeObject, uid: str) -> ApplyProblem | None:
-        """Makes the child of the InferenceDeployment `uid` as desired; None if it is so now."""
-        live = await self.find(child)
+    async def apply_all(self, children: Sequence[KubeObject], uid: str) -> tuple[ApplyProblem, ...]:
+        """Makes the children of the InferenceDeployment `uid` as desired: the first one first, for pods need a ServiceAccount, then the others."""
+        found = await settle(self._find(child) for child in children)
+        pairs = list(zip(children, found, strict=True))
+        problems = [await self._apply(*pairs[0], uid), *await settle(self._apply(child, live, uid) for child, live in pairs[1:])]
+        return tuple(problem for problem in problems if problem is not None)
+
+    async def _apply(self, child: KubeObject, live: KubeObject | None, uid: str) -> ApplyProblem | None:
         if live is not None and kube_object.owner_uid(live) != uid:
             return _conflict(child, live)
         if live is not None and contains(child, live):
@@ -53,7 +59,7 @@ class Applier:
                 await self._cluster.delete(BY_KIND[kube_object.kind(obj)], obj)
                 logger.info("Deleted the %s: it is no longer wanted", kube_object.kind(obj))
 
-    async def find(self, child: KubeObject) -> KubeObject | None:
+    async def _find(self, child: KubeObject) -> KubeObject | None:
         """The object of the child's name. The watches show only those with our label, so that the API server is asked before one is made."""
         place = kube_object.kind(child), kube_object.namespace(child), kube_object.name(child)
         live = self._store.get(*place)

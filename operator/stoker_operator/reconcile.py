@@ -68,9 +68,9 @@ class Reconciler:
         for child in children:
             if child["kind"] == DEPLOYMENT.kind:
                 await self._parts.pricer.before(child, live)
-        problems = [await self._parts.applier.apply(child, uid) for child in children]
+        problems = await self._parts.applier.apply_all(children, uid)
         await self._parts.applier.remove_unwanted(key, uid, children)
-        return tuple(problem for problem in problems if problem is not None)
+        return problems
 
     async def _report(self, obj: KubeObject, deployment: InferenceDeployment | None, observed: Observed) -> None:
         previous = decode_status(obj)

@@ -1,6 +1,5 @@
 """Before replicas are taken away: the pods' own loads become their deletion costs, so that the least busy one goes first."""
 
-import asyncio
 import logging
 
 from stoker_operator import kube_object
@@ -9,6 +8,7 @@ from stoker_operator.cluster_kinds import POD
 from stoker_operator.errors import ApiError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.pod_reports import PodReporter
+from stoker_operator.settle import settle
 from stoker_operator.store import Store
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class PodPricer:
             return
         key = kube_object.namespace(desired), kube_object.name(desired)
         pods = [pod for pod in self._store.of(key, POD.kind) if "deletionTimestamp" not in pod["metadata"]]
-        await asyncio.gather(*(self._price(pod) for pod in pods))
+        await settle(self._price(pod) for pod in pods)
 
     async def _price(self, pod: KubeObject) -> None:
         name = kube_object.name(pod)
