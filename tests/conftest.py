@@ -36,19 +36,39 @@ def wait_until() -> Callable[..., object]:
     return _wait_until
 
 
+def _load(name: str) -> Any:
+    """A module beside this file."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A HubStandIn, which HF_ENDPOINT names."""
-    spec = importlib.util.spec_from_file_location("hub_stand_in", Path(__file__).with_name("hub_stand_in.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    with module.run_hub() as hub:
+    with _load("hub_stand_in").run_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
+
+
+@pytest.fixture(scope="session")
+def make_model_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], Path]:
+    """`make_model_directory(vocab_size, num_token_ids)`: a tiny random Llama."""
+    made: dict[tuple[int, int], Path] = {}
+
+    def make(vocab_size: int, num_token_ids: int) -> Path:
+        key = (vocab_size, num_token_ids)
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("tiny-llama")
+            _load("tiny_llama").write_tiny_llama(made[key], vocab_size, num_token_ids)
+        return made[key]
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -102,14 +102,15 @@ class RunningEngine:
 
 
 def engine_config(socket_dir: str, **settings: Any) -> EngineConfig:
-    """Settings of a real engine in float32 with the demo's model."""
+    """Settings of a real engine in float32 with the demo's model, or another `model_uri`."""
+    uri = settings.pop("model_uri", SMOLLM2_URI)
     defaults: dict[str, Any] = {
         "dtype": "float32",
         "max_model_len": 1024,
         "log_level": "warning",
         "termination_message_path": os.path.join(socket_dir, "engine-termination.json"),
     }
-    return EngineConfig(model=ModelConfig(uri=SMOLLM2_URI), socket_dir=socket_dir, **(defaults | settings))
+    return EngineConfig(model=ModelConfig(uri=uri), socket_dir=socket_dir, **(defaults | settings))
 
 
 @asynccontextmanager

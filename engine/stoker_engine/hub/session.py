@@ -114,6 +114,8 @@ class HubSession:
                 wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** max(0, num_failures - 1))
                 if trouble.is_rate_limit:
                     wait = _asked_wait(error) or MAX_WAIT_SECONDS
+                else:
+                    logger.warning("%s: %s", self._source.uri, trouble.message)
                 self._wait_begins(f"{trouble.message}; next attempt in {wait:.0f} s", wait)
                 time.sleep(wait)
 
@@ -132,7 +134,9 @@ class HubSession:
         if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
             wait = _wait_of(response)
             when = f"waiting {wait:.0f} s" if wait is not None else "waiting"
-            self._wait_begins(f"{self._source.endpoint} limits the rate of requests (429): {when}", wait or 0.0)
+            message = f"{self._source.endpoint} limits the rate of requests (429): {when}"
+            logger.warning("%s: %s", self._source.uri, message)
+            self._wait_begins(message, wait or 0.0)
         elif response.is_success:
             self._was_answered = True
             if self._waits_until is not None and time.monotonic() > self._waits_until:  # another file may come while one waits
@@ -140,7 +144,6 @@ class HubSession:
                 self._tell("")
 
     def _wait_begins(self, message: str, wait_seconds: float) -> None:
-        logger.warning("%s: %s", self._source.uri, message)
         self._waits_until = time.monotonic() + wait_seconds
         self._tell(message)
 

@@ -1,5 +1,6 @@
 """Downloads by the real hub library from a stand-in of the hub."""
 
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,13 @@ def make_answer(hub: Any) -> Callable[..., Any]:
     import hub_stand_in
 
     return hub_stand_in.Answer
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    def find() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+    return find
