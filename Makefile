@@ -6,6 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 SAMPLE := manifests/samples/smollm2.yaml
 CLUSTER := PYTHONPATH=tests/e2e $(BIN)/python -m cluster
+IMAGES := PYTHONPATH=tests/e2e $(BIN)/python -m images
 NODES := 1
 QUESTION := What is the capital of France?
 
@@ -17,7 +18,7 @@ find_python = for python in python3.11 python3.12 python3.13 python3; do \
 # A folder of wheels beside the checkout, where there is one, saves torch's large default build.
 WHEELS := $(wildcard ../shared/wheels)
 
-.PHONY: help setup demo test stress check cluster cluster-down e2e bench manifests clean
+.PHONY: help setup demo test stress check images cluster cluster-down e2e bench manifests clean
 
 help: ## What the targets do
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,18 +46,22 @@ check: $(STAMP) ## ruff, mypy --strict, import rules, generated files up to date
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
-	MYPYPATH=tests/e2e $(BIN)/mypy -p cluster
+	MYPYPATH=tests/e2e $(BIN)/mypy -p cluster -p images
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/test_layout.py tests/test_names.py tests/test_faults.py
 
-cluster: $(STAMP) ## A real Kubernetes on this machine, of NODES=1 or 2; see tests/e2e/README.md for kubectl and what it needs
+images: $(STAMP) ## The images of engine, gateway and operator; loaded on the cluster's nodes where it is up
+	$(IMAGES)
+
+cluster: $(STAMP) ## A real Kubernetes on this machine, of NODES=1 or 2 (tests/e2e/README.md: what it needs, kubectl)
 	$(CLUSTER) up --nodes=$(NODES)
 
 cluster-down: $(STAMP) ## End it, and leave nothing behind
 	$(CLUSTER) down
 
-e2e: $(STAMP) ## tests/e2e on the cluster, which is started for them where it is not up (ARGS as for test)
-	$(CLUSTER) run --nodes=$(NODES) -- $(BIN)/pytest tests/e2e -m e2e $(ARGS)
+# The images are built before, because nothing can be downloaded inside the cluster's network; there they are only loaded.
+e2e: images ## tests/e2e on the cluster, which is started for them where it is not up (ARGS as for test)
+	$(CLUSTER) run --nodes=$(NODES) -- sh -c '$(IMAGES) && exec $(BIN)/pytest tests/e2e -m e2e "$$@"' pytest $(ARGS)
 
 bench: $(STAMP) ## Start, memory, decode, throughput, HTTP, scheduler and protocol figures (PEERS=dir runs vllm beside us: 27 minutes, see benchmarks/README.md)
 	for name in start memory engine serve scheduler protocol; do $(BIN)/python benchmarks/$$name.py $(if $(PEERS),--peers "$(PEERS)"); done

@@ -1,9 +1,13 @@
 """The cluster that every test here runs on."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from cluster import local
 from cluster.cluster import Cluster
 from cluster.kinds import KINDS
+from images.load import load_images
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,3 +21,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     return Cluster(KINDS[request.config.getoption("--cluster")]())
+
+
+@pytest.fixture
+def second_node(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
+    """The name of another node. The local cluster starts one where it has none, and it takes pods during this test only."""
+    if request.config.getoption("--cluster") != "local":
+        if len(cluster.nodes()) < 2:
+            pytest.skip("this cluster has one node")
+        yield str(cluster.nodes()[1]["metadata"]["name"])
+        return
+    local.up(2)
+    load_images(local.nodes())
+    node = local.nodes()[1].name
+    cluster.kubectl("uncordon", node)
+    try:
+        yield node
+    finally:
+        cluster.kubectl("cordon", node)

@@ -9,6 +9,7 @@ from cluster.cluster import Cluster, pod_security
 from cluster.pause import IMAGE as PAUSE_IMAGE
 
 USER = "admin"
+PYTHON_IMAGE = "localhost/stoker-operator:dev"
 
 
 @pytest.fixture
@@ -21,17 +22,17 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 def waiting_pod(cluster: Cluster, namespace: str) -> dict[str, Any]:
     pod = paused_pod(namespace)
     cluster.apply(pod)
-    cluster.wait_until(lambda: is_running(cluster, namespace), 60, "the pod runs")
+    cluster.wait_until(lambda: phase(cluster, namespace, "paused") == "Running", 60, "the pod runs")
     return pod
 
 
-def paused_pod(namespace: str) -> dict[str, Any]:
+def paused_pod(namespace: str, name: str = "paused") -> dict[str, Any]:
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     pod_security_context = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "paused", "namespace": namespace, "labels": {"app": "paused"}},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": "paused"}},
         "spec": {
             "containers": [{"name": "pause", "image": PAUSE_IMAGE, "imagePullPolicy": "IfNotPresent", "securityContext": security}],
             "securityContext": pod_security_context,
@@ -40,8 +41,8 @@ def paused_pod(namespace: str) -> dict[str, Any]:
     }
 
 
-def is_running(cluster: Cluster, namespace: str) -> bool:
-    return cluster.get("Pod", "paused", namespace).get("status", {}).get("phase") == "Running"
+def phase(cluster: Cluster, namespace: str, pod: str) -> str:
+    return str(cluster.get("Pod", pod, namespace).get("status", {}).get("phase"))
 
 
 def test_every_node_is_ready(cluster: Cluster) -> None:
@@ -55,7 +56,7 @@ def test_the_process_of_a_container_is_found(cluster: Cluster, namespace: str, w
     assert cluster.logs("paused", namespace, "pause") == ""
 
 
-def test_a_service_gets_the_address_of_its_pod(cluster: Cluster, namespace: str, waiting_pod: dict[str, Any]) -> None:
+def test_a_service_has_a_name_and_the_address_of_its_pod(cluster: Cluster, namespace: str, waiting_pod: dict[str, Any]) -> None:
     service = {"metadata": {"name": "paused", "namespace": namespace}, "spec": {"selector": {"app": "paused"}, "ports": [{"port": 80}]}}
     cluster.apply({"apiVersion": "v1", "kind": "Service", **service})
     address = cluster.get("Pod", "paused", namespace)["status"]["podIP"]
@@ -65,6 +66,33 @@ def test_a_service_gets_the_address_of_its_pod(cluster: Cluster, namespace: str,
         return [found for one in slices for endpoint in one.get("endpoints") or [] for found in endpoint["addresses"]]
 
     cluster.wait_until(lambda: endpoints() == [address], 30, "the Service has the pod's address")
+    asking = paused_pod(namespace, "asking")
+    asking["spec"] |= {"restartPolicy": "Never"}
+    asking["spec"]["containers"][0] |= {
+        "image": PYTHON_IMAGE,
+        "command": ["python3", "-c", f"import socket; print(socket.gethostbyname('paused.{namespace}.svc'))"],
+    }
+    cluster.apply(asking)
+    cluster.wait_until(lambda: phase(cluster, namespace, "asking") == "Succeeded", 60, "the pod found the Service's name")
+    assert cluster.logs("asking", namespace, "pause").strip() == cluster.get("Service", "paused", namespace)["spec"]["clusterIP"]
+
+
+def test_an_eviction_waits_for_the_disruption_budget(cluster: Cluster, namespace: str, second_node: str) -> None:
+    for name in ("first", "second"):
+        pod = paused_pod(namespace, name)
+        pod["spec"]["nodeName"] = second_node
+        cluster.apply(pod)
+    budget = {"metadata": {"name": "paused", "namespace": namespace}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "paused"}}}}
+    cluster.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", **budget})
+
+    def disruptions() -> int:
+        return int(cluster.get("PodDisruptionBudget", "paused", namespace).get("status", {}).get("disruptionsAllowed", 0))
+
+    cluster.wait_until(lambda: disruptions() == 1, 60, "both pods run and one may go")
+    cluster.evict("first", namespace)
+    with pytest.raises(ApiException, match="disruption budget") as refused:
+        cluster.evict("second", namespace)
+    assert refused.value.status == 429
 
 
 def test_pod_security_refuses_a_privileged_pod(cluster: Cluster, namespace: str) -> None:
