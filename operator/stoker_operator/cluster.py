@@ -127,7 +127,7 @@ class Cluster:
     async def _send(self, call: "_Call") -> KubeObject:
         url = self._client.configuration.host + quote(call.path) + (f"?{urlencode(call.query)}" if call.query else "")
         headers = {"Accept": JSON, "User-Agent": FIELD_MANAGER, "Content-Type": call.content_type}
-        timeout = aiohttp.ClientTimeout(total=call.seconds, sock_connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=call.seconds, sock_connect=CONNECT_SECONDS, sock_read=REQUEST_SECONDS)
         try:
             await self._client.update_params_for_auth(headers, [], ["BearerToken"], call.path, call.method, call.body)
             response = await self._client.rest_client.request(call.method, url, headers=headers, body=call.body, _request_timeout=timeout)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from stoker_operator import kube_object
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import EVENT
-from stoker_operator.errors import ApiError
+from stoker_operator.errors import ClusterError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import FIELD_MANAGER
 from stoker_operator.status.notices import Notice
@@ -37,7 +37,7 @@ class EventPoster:
             else:
                 name, count = f"{kube_object.name(regarding)}.{time.time_ns():x}", 0
                 await self._cluster.create(EVENT, self._event(name, regarding, notice))
-        except ApiError as error:
+        except ClusterError as error:
             logger.info("The Event %s was not taken: %s", notice.reason, error)
             return
         self._remember(same, (name, count + 1, time.monotonic()))

@@ -16,12 +16,11 @@ from stoker_operator.kube_object import KubeObject
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15
-"""A holder that has not renewed for this long is taken to be gone."""
-
-RENEW_SECONDS = 10.0
-"""A holder that could not renew for this long stops, well before another one may start."""
+"""A holder that has not renewed for this long is taken to be gone. It stops by itself before that: when the next try could end later."""
 
 RETRY_SECONDS = 2.0
+ATTEMPT_SECONDS = 3.0
+"""A try on a connection that has gone silent leaves time for another one."""
 
 
 class Leadership:
@@ -56,14 +55,13 @@ class Leadership:
         """Renews for ever. Raises LeaseLostError once another one may start."""
         while True:
             await asyncio.sleep(RETRY_SECONDS)
-            left = self._renewed_at + RENEW_SECONDS - time.monotonic()
             try:
-                async with asyncio.timeout(max(0.1, left)):
+                async with asyncio.timeout(ATTEMPT_SECONDS):
                     holder = await self._try()
             except (ClusterError, TimeoutError) as error:
-                if time.monotonic() - self._renewed_at >= RENEW_SECONDS:
-                    raise LeaseLostError(f"the Lease {self._namespace}/{self._name} could not be renewed for {RENEW_SECONDS:g} s: {error!r}") from error
-                logger.warning("Cannot renew the Lease yet: %s", error)
+                if time.monotonic() - self._renewed_at + ATTEMPT_SECONDS + RETRY_SECONDS > LEASE_SECONDS:
+                    raise LeaseLostError(f"the Lease {self._namespace}/{self._name} could not be renewed: {error!r}") from error
+                logger.warning("Cannot renew the Lease yet: %r", error)
                 continue
             if holder != self.identity:
                 raise LeaseLostError(f"the Lease {self._namespace}/{self._name} is now held by {holder}")

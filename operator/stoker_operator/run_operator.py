@@ -45,9 +45,10 @@ async def _run(config: OperatorConfig, progress: Progress) -> None:
     stop = asyncio.Event()
     take_signals = functools.partial(_set_on_signals, stop)
     take_signals()
-    async with connect() as cluster:
+    # The Lease has a connection of its own, which no other call can hold up.
+    async with connect() as cluster, connect() as lease_cluster:
         logger.info("stoker operator %s on %s, watching %s", __version__, cluster.configuration.host, ", ".join(config.namespaces) or "all namespaces")
-        leadership = Leadership(cluster, config.lease_namespace or cluster.namespace, config.lease_name)
+        leadership = Leadership(lease_cluster, config.lease_namespace or cluster.namespace, config.lease_name)
         operation = Operation(config, cluster, leadership.identity, progress, take_signals)
         try:
             await _until(stop, _lead(operation, leadership))

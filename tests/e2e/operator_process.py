@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -75,10 +76,25 @@ class OperatorAccount:
         config["contexts"][0]["context"] |= {"user": NAME, "namespace": self._namespace}
         self.kubeconfig.write_text(yaml.safe_dump(config))
 
+    def server(self) -> tuple[str, int]:
+        """The API server's address."""
+        server = urlsplit(self._config()["clusters"][0]["cluster"]["server"])
+        return server.hostname or "", server.port or 443
+
+    def go_through(self, port: int) -> None:
+        """Reaches the API server at a port of 127.0.0.1, which its certificate names, too."""
+        config = self._config()
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+        self.kubeconfig.write_text(yaml.safe_dump(config))
+
     def delete(self) -> None:
         """What is outside the namespace."""
         self._cluster.delete("ClusterRoleBinding", self._cluster_role)
         self._cluster.delete("ClusterRole", self._cluster_role)
+
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
+        return config
 
     def _binding(self, role: dict[str, Any]) -> dict[str, Any]:
         return {

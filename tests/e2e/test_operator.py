@@ -10,6 +10,7 @@ import pytest
 
 from cluster.cluster import Cluster
 from operator_process import OperatorAccount, OperatorProcess, operator_account, running_operator
+from silent_proxy import silent_proxy
 from stoker_operator.crd import custom_resource_definition
 
 KIND = "InferenceDeployment"
@@ -200,3 +201,16 @@ def test_an_operator_that_loses_its_lease_ends_with_a_failure(cluster: Cluster, 
     )
     wait(lambda: operator.exit_code() is not None, "it has ended")
     assert operator.exit_code() == 1 and "is now held by another" in operator.log.read_text()
+
+
+@pytest.mark.case("C092")
+def test_connections_that_go_silent_delay_a_change_by_a_minute_at_most(cluster: Cluster, account: OperatorAccount, namespace: str, tmp_path: Path, wait: Wait):
+    with silent_proxy(*account.server()) as proxy:
+        account.go_through(proxy.port)
+        with running_operator(account, namespace, tmp_path / "operator.log") as operator:
+            cluster.apply(_manifest("alpha", namespace))
+            _reconciled(cluster, wait, "alpha", namespace)
+            proxy.silence()
+            cluster.apply(_manifest("beta", namespace))
+            cluster.wait_until(lambda: cluster.find("NetworkPolicy", "beta", namespace), 60, "the change is acted on")
+            assert operator.exit_code() is None
