@@ -1,4 +1,4 @@
-"""What the kubelet says of a pod in Warning Events and nowhere else: volumes that do not mount, engines that it killed."""
+"""What the kubelet says of a pod in Warning Events and nowhere else: volumes that do not mount, engines that it killed; and of images sooner than in the pod's status."""
 
 from collections.abc import Iterable
 
@@ -13,6 +13,8 @@ MAX_PODS = 4
 """Asked about in one look: the others of a rollout tell the same."""
 
 SIGKILLED = 137
+HELD_UP = frozenset({"ErrImageNeverPull", "Failed", "FailedAttachVolume", "FailedMount", "InspectFailed"})
+"""The kubelet's reasons for what keeps a pod's containers from starting."""
 
 
 async def read_warnings(cluster: Cluster, pods: Iterable[KubeObject]) -> dict[str, PodWarning]:
@@ -53,7 +55,7 @@ async def _newest(cluster: Cluster, pod: KubeObject) -> PodWarning | None:
 
 def _matters(event: KubeObject) -> bool:
     reason, message = event.get("reason"), event.get("message") or ""
-    return reason in ("FailedMount", "FailedAttachVolume") or (reason == "Unhealthy" and message.startswith("Liveness"))
+    return reason in HELD_UP or (reason == "Unhealthy" and message.startswith("Liveness"))
 
 
 def _time(event: KubeObject) -> str:

@@ -14,6 +14,8 @@ from stoker_operator.status.reasons import Reason
 from stoker_operator.status.text import one_line
 
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"})
+IMAGE_EVENTS = frozenset({"ErrImageNeverPull", "InspectFailed"})
+REFERENCE_EVENTS = frozenset({"Failed", "FailedMount", "FailedAttachVolume"})
 CONFIG_REASON = "CreateContainerConfigError"
 START_REASONS = frozenset({CONFIG_REASON, "CreateContainerError", "RunContainerError"})
 HUNG_STATES = frozenset({"hung", "unresponsive"})
@@ -44,7 +46,7 @@ def find_failure(pod: Pod, evidence: Evidence) -> PodFailure | None:
     """None for a pod that is ready, or that nothing is known to hinder."""
     if pod.is_ready:
         return None
-    found = _unscheduled(pod, evidence.accelerator) or _waiting(pod) or _unmounted(pod, evidence.warning) or _hung(evidence.report) or _ended(pod, evidence)
+    found = _unscheduled(pod, evidence.accelerator) or _waiting(pod) or _held_up(pod, evidence.warning) or _hung(evidence.report) or _ended(pod, evidence)
     return None if found is None else PodFailure(pod.name, found[0], one_line(f"Pod {pod.name}: {found[1]}"))
 
 
@@ -76,11 +78,14 @@ def _waiting(pod: Pod) -> tuple[Reason, str] | None:
     return None
 
 
-def _unmounted(pod: Pod, warning: PodWarning | None) -> tuple[Reason, str] | None:
-    """A volume of something that is not there holds up all containers, and only an event says so."""
-    if warning is None or warning.reason not in ("FailedMount", "FailedAttachVolume") or any(each.state.waiting is None for each in pod.containers):
+def _held_up(pod: Pod, warning: PodWarning | None) -> tuple[Reason, str] | None:
+    """Of a volume that does not mount only an Event tells, and of an image or a reference that is not there it tells 10 to 20 s before the pod's status."""
+    if warning is None or any(each.state.waiting is None for each in pod.containers):
         return None
-    return (Reason.MISSING_REFERENCE, warning.message) if _names_missing_object(warning.message) else None
+    words = warning.message.removeprefix("Error: ")
+    if warning.reason in IMAGE_EVENTS or words in IMAGE_REASONS or words.startswith("Failed to pull image"):
+        return Reason.IMAGE_PULL_FAILED, words
+    return (Reason.MISSING_REFERENCE, words) if warning.reason in REFERENCE_EVENTS and _names_missing_object(words) else None
 
 
 def _names_missing_object(message: str) -> bool:

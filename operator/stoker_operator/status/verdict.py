@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from stoker_operator.names import ENGINE
 from stoker_operator.observed import NAME_CONFLICT, ApplyProblem, Observed
 from stoker_operator.status.objects import Pod
 from stoker_operator.status.pod_failure import Evidence, PodFailure, find_failure
@@ -96,8 +97,9 @@ def _counts(replicas: Replicas) -> str:
 
 
 def _loading_words(observed: Observed, pod: Pod) -> str:
-    """Empty for a pod whose containers do not run yet. Progress is told in tenths: each new message is a write."""
-    if not pod.is_running:
+    """Empty for a pod whose engine does not run yet. Progress is told in tenths: each new message is a write."""
+    engine = pod.container(ENGINE)
+    if engine is None or engine.state.running is None:
         return ""
     report = observed.reports.get(pod.name)
     if report is None or report.startup is None:

@@ -84,6 +84,23 @@ def test_a_volume_of_a_missing_secret_is_told_by_its_event(world: Any) -> None:
     assert scene.brief() == ("False", "MissingReference") and 'secret "hub-token" not found' in scene.condition("Ready").message
 
 
+@pytest.mark.parametrize(
+    ("event", "reason", "words"),
+    [
+        (("Failed", 'Error: secret "hub-token" not found'), "MissingReference", 'secret "hub-token" not found'),
+        (("Failed", "Error: ErrImageNeverPull"), "ImagePullFailed", "ErrImageNeverPull"),
+        (("ErrImageNeverPull", 'Container image "x" is not present with pull policy of Never'), "ImagePullFailed", 'image "x" is not present'),
+        (("Failed", 'Failed to pull image "x": not found'), "ImagePullFailed", 'Failed to pull image "x": not found'),
+        (("Failed", "Error: context deadline exceeded"), "RollingOut", "0 of 1 replicas"),
+    ],
+)
+def test_what_holds_up_containers_is_told_by_an_event_before_their_status_has_it(world: Any, event: tuple[str, str], reason: str, words: str) -> None:
+    waiting = {name: world.container(name, world.waiting("PodInitializing"), ready="no") for name in ("engine", "api")}
+    scene = world.scene().show(world.pod(**waiting), warnings={POD: PodWarning(*event)})
+    assert scene.brief() == ("False", reason) and words in scene.condition("Ready").message
+    assert world.scene().show(world.pod(), warnings={POD: PodWarning(*event)}).brief() == ("False", "ModelLoading"), "once they run, it is over"
+
+
 def test_an_old_end_does_not_explain_what_came_after_the_recovery(world: Any) -> None:
     restarted = world.container("engine", last=world.terminated(1, end=20), since=21)
     assert world.scene().show(world.pod(engine=restarted, since=22)).brief()[1] == "EngineCrashed"
