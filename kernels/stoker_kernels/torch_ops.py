@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stoker_kernels.attention_plan import AttentionPlan, DecodeGroup, PrefillChunk
+from stoker_kernels.attention_plan import AttentionPlan, DecodeGroup, PrefillChunk, padded_rows
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -38,32 +38,38 @@ def paged_attention(query: Tensor, kv_cache: Tensor, plan: AttentionPlan, scale:
     for group in plan.decode_groups:
         _attend_decodes(query, kv_cache, group, scale, output)
     for chunk in plan.prefill_chunks:
-        _attend_prefill(query, kv_cache, chunk, plan.causal_mask, scale, output)
+        _attend_prefill(query, kv_cache, chunk, scale, output)
     return output
 
 
 def _attend_decodes(query: Tensor, kv_cache: Tensor, group: DecodeGroup, scale: float, output: Tensor) -> None:
     _, _, _, num_kv_heads, head_dim = kv_cache.shape
     rows = query if group.rows is None else query.index_select(0, group.rows)
-    # [R, longest, 2, num_kv_heads, D]; the query heads of a key-value head are the query rows of its attention, so nothing is repeated.
+    # [R, keys, 2, num_kv_heads, D]; the query heads of a key-value head are the query rows of its attention, so nothing is repeated.
     keys, values = kv_cache.flatten(0, 1).index_select(0, group.slots).view(group.num_rows, -1, 2, num_kv_heads, head_dim).transpose(1, 3).unbind(2)
     heads = rows.view(group.num_rows, num_kv_heads, -1, head_dim)
-    attended = functional.scaled_dot_product_attention(heads, keys, values, attn_mask=group.mask, scale=scale)
+    num_heads = heads.shape[2]
+    attended = functional.scaled_dot_product_attention(_pad_rows(heads), keys, values, attn_mask=group.mask, scale=scale)[:, :, :num_heads]
     if group.rows is None:
         output.view(heads.shape).copy_(attended)
     else:
         output.index_copy_(0, group.rows, attended.reshape(rows.shape))
 
 
-def _attend_prefill(query: Tensor, kv_cache: Tensor, chunk: PrefillChunk, causal_mask: Tensor | None, scale: float, output: Tensor) -> None:
+def _attend_prefill(query: Tensor, kv_cache: Tensor, chunk: PrefillChunk, scale: float, output: Tensor) -> None:
     num_kv_heads = kv_cache.shape[3]
-    # [2, num_kv_heads, length, D]: each key-value head is a batch entry and its query heads share it by a stride of 0.
+    # [2, num_kv_heads, keys, D]: each key-value head is a batch entry and its query heads share it by a stride of 0.
     gathered = kv_cache.flatten(0, 1).index_select(0, chunk.slots).permute(1, 2, 0, 3)
-    length = chunk.slots.numel()
-    for start, end in chunk.pieces:
-        heads = query[start:end].view(end - start, num_kv_heads, -1, query.shape[2]).permute(1, 2, 0, 3)
-        visible = length - (chunk.end - end)
-        keys, values = gathered[:, :, :visible].unsqueeze(2).expand(-1, -1, heads.shape[1], -1, -1)
-        mask = causal_mask[-(end - start) :, -visible:] if chunk.has_prefix and causal_mask is not None else None
-        attended = functional.scaled_dot_product_attention(heads, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale)
-        output[start:end].view(end - start, num_kv_heads, heads.shape[1], -1).copy_(attended.permute(2, 0, 1, 3))
+    for piece in chunk.pieces:
+        num_rows = piece.end - piece.start
+        heads = query[piece.start : piece.end].view(num_rows, num_kv_heads, -1, query.shape[2]).permute(1, 2, 0, 3)
+        keys, values = gathered[:, :, : piece.num_keys].unsqueeze(2).expand(-1, -1, heads.shape[1], -1, -1)
+        is_causal = piece.mask is None
+        attended = functional.scaled_dot_product_attention(_pad_rows(heads), keys, values, attn_mask=piece.mask, is_causal=is_causal, scale=scale)
+        output[piece.start : piece.end].view(num_rows, num_kv_heads, heads.shape[1], -1).copy_(attended[:, :, :num_rows].permute(2, 0, 1, 3))
+
+
+def _pad_rows(rows: Tensor) -> Tensor:
+    """[..., rows, D] with rows of zeros up to the number that attends."""
+    missing = padded_rows(rows.shape[-2], rows.device.type) - rows.shape[-2]
+    return functional.pad(rows, (0, 0, 0, missing)) if missing else rows

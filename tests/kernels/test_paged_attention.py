@@ -1,7 +1,10 @@
+import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -73,7 +76,7 @@ def test_decodes_of_very_different_lengths_are_not_padded_to_the_longest(build_a
     case = build_attention_case([(1, length - 1) for length in lengths], heads=(2, 1), head_dim=8)
     plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
     slots_of_group = sorted(group.slots.numel() for group in plan.decode_groups)
-    assert slots_of_group == [400, 700, 1500]
+    assert slots_of_group == [4 * 128, 704, 1504]
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
 
 
@@ -89,10 +92,32 @@ def test_no_decode_is_padded_to_more_than_twice_its_length_or_128(build_attentio
 
 def test_a_group_gathers_no_more_than_its_bound(build_attention_case: BuildCase, monkeypatch: pytest.MonkeyPatch) -> None:
     case = build_attention_case([(1, 49)] * 5, heads=(2, 1), head_dim=8)
-    monkeypatch.setitem(attention_plan.MAX_GROUP_BYTES, "cpu", 100 * 2 * 8 * 4)
+    monkeypatch.setitem(attention_plan.MAX_GROUP_BYTES, "cpu", 130 * 2 * 8 * 4)
     plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
     assert [group.num_rows for group in plan.decode_groups] == [2, 2, 1]
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads", [(9, 3), (4, 4), (8, 2)])
+def test_a_row_has_the_same_bits_alone_in_any_chunk_and_beside_others(build_attention_case: BuildCase, dtype: torch.dtype, heads: tuple[int, int]) -> None:
+    whole = build_attention_case([(720, 0)], heads=heads, head_dim=64, dtype=dtype)
+    expected = whole.run()
+
+    def attend(chunks: list[tuple[int, int]]) -> list[torch.Tensor]:
+        """The rows of each chunk of the sequence (first position, end), all in one step."""
+        rows = torch.cat([whole.query[start:end] for start, end in chunks])
+        starts, ends = np.cumsum([0, *(end - start for start, end in chunks)]), np.array([end for _, end in chunks])
+        step = dataclasses.replace(whole, query=rows, query_start=starts, sequence_lengths=ends, block_table=whole.block_table.repeat(len(chunks), axis=0))
+        return list(step.run().split(np.diff(starts).tolist()))
+
+    edges = [0, 1, 30, 191, 192, 255, 383, 384, 511, 512, 600, 703, 704, 719]
+    decodes = [(position, position + 1) for position in edges]
+    chunks = [chunk for size in (2, 5, 37, 300, 513) for chunk in itertools.pairwise([*range(0, 720, size), 720])]
+    for chunk, rows in zip(decodes + chunks, attend(decodes + chunks), strict=True):
+        assert torch.equal(rows, expected[slice(*chunk)]), chunk
+    for chunk in decodes:
+        assert torch.equal(attend([chunk])[0], expected[slice(*chunk)]), chunk
 
 
 def test_rows_may_be_a_view_into_a_wider_tensor(build_attention_case: BuildCase) -> None:
