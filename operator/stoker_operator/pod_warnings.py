@@ -1,4 +1,4 @@
-"""What the kubelet says of a pod in Warning Events and nowhere else: volumes that do not mount, engines that it killed; and of images sooner than in the pod's status."""
+"""What the kubelet says of a pod in Warning Events: of volumes that do not mount and of engines that it killed nowhere else, of images sooner."""
 
 from collections.abc import Iterable
 

@@ -74,8 +74,8 @@ def _refused_pods(replicas: Replicas) -> Verdict | None:
 
 
 def _failed(failures: tuple[PodFailure, ...]) -> Verdict:
-    others = f" ({len(failures) - 1} more pods fail)" if len(failures) > 1 else ""
-    return Verdict(failures[0].reason, failures[0].message + others)
+    several = f"{len(failures)} pods fail. " if len(failures) > 1 else ""
+    return Verdict(failures[0].reason, one_line(several + failures[0].message))
 
 
 def _complete(replicas: Replicas) -> Verdict:

@@ -122,7 +122,7 @@ def test_the_most_telling_of_several_failures_comes_first(world: Any) -> None:
     killed = world.crashed(137, reason="OOMKilled")
     killed["metadata"]["name"] = "z"
     scene = world.scene(replicas=2).show(world.crashed(1), killed)
-    assert scene.brief() == ("False", "OOMKilled") and scene.condition("Ready").message.endswith("(1 more pods fail)")
+    assert scene.brief() == ("False", "OOMKilled") and scene.condition("Ready").message.startswith("2 pods fail. Pod z: ")
 
 
 def test_the_last_failure_stays_until_a_newer_one(world: Any) -> None:
