@@ -72,8 +72,5 @@ class EngineCoreInproc:
 class _Unreported:
     """Nobody else watches an engine that starts in its caller's own thread."""
 
-    def report_phase(self, phase: EnginePhase, progress: float) -> None:
-        return
-
-    def report_download(self, download: ModelDownload, message: str) -> None:
+    def report_phase(self, phase: EnginePhase, progress: float, download: ModelDownload | None = None, message: str = "") -> None:
         return

@@ -36,10 +36,8 @@ OutputsByClient = dict[int, EngineCoreOutputs]
 class PhaseReporter(Protocol):
     """Told what the engine is doing while it starts."""
 
-    def report_phase(self, phase: EnginePhase, progress: float) -> None: ...
-
-    def report_download(self, download: ModelDownload, message: str) -> None:
-        """The engine is DOWNLOADING; `message` is what it waits for, empty while it goes on."""
+    def report_phase(self, phase: EnginePhase, progress: float, download: ModelDownload | None = None, message: str = "") -> None:
+        """`download` comes with DOWNLOADING alone; `message` is what the engine waits for."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,7 +53,7 @@ class EngineCore:
 
     def __init__(self, config: EngineConfig, executor: Executor, reporter: PhaseReporter, grammars: GrammarSource = NO_GRAMMARS) -> None:
         self.executor = executor
-        executor.fetch_model(reporter.report_download)
+        executor.fetch_model(lambda download, message: reporter.report_phase(EnginePhase.DOWNLOADING, download.share, download, message))
         reporter.report_phase(EnginePhase.LOADING, 0.0)
         model = executor.load_model(lambda share: reporter.report_phase(EnginePhase.LOADING, share))
         self.config = config = _suited_to(config, model)

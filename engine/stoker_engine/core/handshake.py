@@ -15,6 +15,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from stoker_engine.core.phase_record import PhaseRecord
 from stoker_engine.core.pulse import EnginePulse
 from stoker_engine.core.waker import Waker
 from stoker_engine.drop_log import DropLog
@@ -32,7 +33,6 @@ from stoker_engine.protocol import (
     decode_client_handshake,
     encode,
 )
-from stoker_engine.startup_report import STARTED
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +66,7 @@ class HandshakeLink:
         self._closing = False
         self._close_deadline = 0.0
         self._connected = False
-        self._phase = PhaseReport(EnginePhase.STARTING)
-        self._phase_since = time.monotonic()
-        self._download: ModelDownload | None = None
+        self._record = PhaseRecord()
         self._ready: EngineCoreReadyResponse | None = None
         self._thread = threading.Thread(target=self._run, name="handshake", daemon=True)
 
@@ -77,12 +75,12 @@ class HandshakeLink:
 
     @property
     def phase(self) -> EnginePhase:
-        return self._phase.phase
+        return self._record.phase
 
     @property
     def phase_report(self) -> PhaseReport:
         """The phase, with how long it has lasted."""
-        return msgspec.structs.replace(self._phase, seconds=time.monotonic() - self._phase_since)
+        return self._record.report
 
     @property
     def has_client(self) -> bool:
@@ -96,18 +94,14 @@ class HandshakeLink:
         self._greet()
         self._waker.wake()
 
-    def report_phase(self, phase: EnginePhase, progress: float) -> None:
-        self._report(phase, progress, "")
-
-    def report_download(self, download: ModelDownload, message: str) -> None:
-        """`message` is what it waits for. What was downloaded is told with every later phase."""
-        self._download = download
-        self._report(EnginePhase.DOWNLOADING, download.share, message)
+    def report_phase(self, phase: EnginePhase, progress: float, download: ModelDownload | None = None, message: str = "") -> None:
+        """`message` is what the engine waits for; empty while it goes on."""
+        self._record.set(phase, progress, download, message)
+        self._send(self.phase_report)
 
     def report_failure(self, message: str) -> None:
         """The engine's own words on why it ends."""
-        self._phase_since = time.monotonic()
-        self._phase = msgspec.structs.replace(self._phase, phase=EnginePhase.FAILED, progress=0.0, message=message, number=self._phase.number + 1)
+        self._record.fail(message)
         self._send(self.phase_report)
 
     def report_ready(self, ready: EngineCoreReadyResponse) -> None:
@@ -121,23 +115,6 @@ class HandshakeLink:
         self._closing = True
         self._waker.wake()
         self._thread.join(timeout=3 * LINGER_MS / 1000)
-
-    def _report(self, phase: EnginePhase, progress: float, message: str) -> None:
-        number, start_seconds = self._phase.number, self._phase.start_seconds
-        if phase is not self._phase.phase:
-            start_seconds = self._with_ended_phase(start_seconds)
-            self._phase_since = time.monotonic()
-            number += 1
-            logger.info("phase: %s", phase.value)
-        self._phase = PhaseReport(phase, progress, message=message, number=number, download=self._download, start_seconds=start_seconds)
-        self._send(self.phase_report)
-
-    def _with_ended_phase(self, start_seconds: dict[str, float]) -> dict[str, float]:
-        """What comes after the start, as a wake-up that loads weights again, is no part of it."""
-        ended = self._phase.phase
-        if ended in STARTED or ended.value in start_seconds:
-            return start_seconds
-        return {**start_seconds, ended.value: round(time.monotonic() - self._phase_since, 3)}
 
     def _send(self, message: EngineHandshakeMessage) -> None:
         self._outbox.append(message)

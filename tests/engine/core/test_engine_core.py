@@ -9,7 +9,7 @@ from stoker_engine.core.engine_core import EngineCore
 from stoker_engine.errors import ConfigError, ParameterError
 from stoker_engine.executor.base import ModelDescription, OnDownload
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.protocol import EnginePhase, ModelDownload
+from stoker_engine.protocol import EnginePhase
 
 A = [1 + i % 27 for i in range(60)]
 NUM_BLOCKS = 32
@@ -27,8 +27,6 @@ class ScriptedCore:
         self.calls: list[str] = []
         self.core = EngineCore(config, self, self) if grammars is None else EngineCore(config, self, self, grammars)
         engine.scheduler = self.core.scheduler
-
-    def report_download(self, download: ModelDownload, message: str) -> None: ...
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         """Nobody listens."""

@@ -10,7 +10,7 @@ from stoker_engine.config import EngineConfig
 from stoker_engine.core.engine_core import EngineCore
 from stoker_engine.executor import uniproc
 from stoker_engine.executor.uniproc import UniprocExecutor
-from stoker_engine.protocol import EngineCoreRequest, EnginePhase, LogprobsLists, ModelDownload
+from stoker_engine.protocol import EngineCoreRequest, EnginePhase, LogprobsLists
 from stoker_engine.sampling_params import SamplingParams
 
 MODES: list[dict[str, Any]] = [
@@ -23,8 +23,6 @@ MODES: list[dict[str, Any]] = [
 
 
 class Unreported:
-    def report_download(self, download: ModelDownload, message: str) -> None: ...
-
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         """Nobody listens."""
 

@@ -18,7 +18,7 @@ from stoker_engine.core.stepping import StepUpdate
 from stoker_engine.errors import ParameterError
 from stoker_engine.executor.base import ModelDescription, OnDownload
 from stoker_engine.finish_reason import FinishReason
-from stoker_engine.protocol import EngineCoreRequest, EnginePhase, ModelDownload, PauseMode, SleepTag
+from stoker_engine.protocol import EngineCoreRequest, EnginePhase, PauseMode, SleepTag
 
 MAX_MODEL_LEN = 28
 VOCAB_SIZE = 29
@@ -174,25 +174,21 @@ class WholeEngine:
     def __init__(self, doubles: Any, num_blocks: int, *, late: bool, **settings: Any) -> None:
         self.doubles = doubles
         self.engine = doubles.engine_of(num_blocks, MAX_MODEL_LEN, **settings)
-        self.jobs = Jobs(late=late)
-        self.executor = CoreExecutor(self.engine, self.jobs)
+        self.executor = CoreExecutor(self.engine, Jobs(late=late))
         self.core = EngineCore(
             doubles.config_of(num_blocks_override=num_blocks, max_model_len=MAX_MODEL_LEN, **settings), self.executor, reporter=self, grammars=self
         )
         self.engine.scheduler = self.core.scheduler
         self.engine.stepping = CoreStepping(self.core, lambda request_id: self.asked[request_id].client_index)
-        self.engine.worker = LateWorker(self.engine.worker, self.jobs)
+        self.engine.worker = LateWorker(self.engine.worker, self.executor.jobs)
         self.asked: dict[str, Asked] = {}
         self.past: list[tuple[Asked, Any, bool]] = []
         self.futures: list[Future[None]] = []
         self.phase = EnginePhase.READY
-        self.client_index = 0
-        self.num_added = 0
+        self.client_index = self.num_added = 0
         self.num_lives = Counter[str]()
         self.first_admitted: list[int] = []
         self.eagerly_aborted = False
-
-    def report_download(self, download: ModelDownload, message: str) -> None: ...
 
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         self.phase = phase
@@ -315,8 +311,8 @@ class WholeEngine:
         """What holds after every operation."""
         self.engine.remember_prefixes()
         if not self.core.has_work():
-            self.jobs.finish()
-        if not len(self.jobs):
+            self.executor.jobs.finish()
+        if not len(self.executor.jobs):
             self.doubles.checks.blocks(self.engine)
         self.doubles.checks.requests(self.engine)
         sleeping = self.core.control.is_sleeping()
