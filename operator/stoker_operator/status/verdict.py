@@ -92,7 +92,9 @@ def _in_progress(observed: Observed, replicas: Replicas) -> Verdict:
 
 
 def _counts(replicas: Replicas) -> str:
-    old = f", {len(replicas.old)} are of an earlier pod template" if replicas.old else ""
+    # What a watch has not shown yet makes no pod old.
+    knows_updated = replicas.is_current and replicas.num_updated <= len(replicas.updated)
+    old = f", {len(replicas.old)} are of an earlier pod template" if replicas.old and knows_updated else ""
     return f"{replicas.num_available} of {replicas.desired} replicas are available, {replicas.num_updated} are updated{old}"
 
 

@@ -23,6 +23,11 @@ def test_before_there_is_a_deployment_nothing_serves_and_the_rollout_goes_on(wor
     assert scene.brief("Progressing") == ("True", "ReplicaSetUpdated") and scene.brief("SpecAccepted") == ("True", "Accepted")
 
 
+def test_a_pod_whose_replica_set_has_not_been_seen_is_not_called_old(world: Any) -> None:
+    scene = world.scene().show(world.pod(), deployment=world.deployment(total=1, updated=1, available=0)).observe(replica_sets=())
+    assert scene.condition("Ready").message == "0 of 1 replicas are available, 1 are updated."
+
+
 def test_conditions_are_sorted_and_dated_by_their_status_alone(world: Any) -> None:
     scene = world.scene().show(world.pod())
     assert [each.type for each in scene.status.conditions] == ["Available", "Degraded", "EngineConnected", "Progressing", "Ready", "SpecAccepted"]
