@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGES = {
@@ -22,9 +23,9 @@ PACKAGES = {
 }
 
 
-def install_missing() -> None:
-    """Raises RuntimeError where something is missing and this is no Debian, or not root."""
-    missing = sorted({package for file, package in PACKAGES.items() if not _exists(file)})
+def install_missing(packages: Mapping[str, str] = PACKAGES) -> None:
+    """`packages` by a file, or a program in PATH, that each brings. Raises RuntimeError where something is missing and this is no Debian, or not root."""
+    missing = sorted({package for file, package in packages.items() if not _exists(file)})
     if not missing:
         return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
