@@ -1,6 +1,8 @@
 """What tests do with a cluster, whichever kind it is."""
 
+import atexit
 import os
+import shutil
 import subprocess
 import tempfile
 import uuid
@@ -35,10 +37,8 @@ class Cluster:
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
-        self._folder = tempfile.TemporaryDirectory(prefix="stoker-cluster-")
         api_client = kubernetes.config.new_client_from_config(kind.kubeconfig)
-        # The default file is shared by all clusters with the same address, and outlives them.
-        self._client = DynamicClient(api_client, cache_file=os.path.join(self._folder.name, "discovery.json"))
+        self._client = DynamicClient(api_client, cache_file=_discovery_file())
         self._core = kubernetes.client.CoreV1Api(api_client)
 
     def apply(self, *manifests: Manifest, field_manager: str = FIELD_MANAGER) -> None:
@@ -145,6 +145,13 @@ class Cluster:
 def pod_security(level: str) -> dict[str, str]:
     """The labels of a namespace that enforces "privileged", "baseline" or "restricted"."""
     return {"pod-security.kubernetes.io/enforce": level}
+
+
+def _discovery_file() -> str:
+    """Gone when the program ends: the client's own choice is shared by all clusters with the same address, and outlives them."""
+    folder = tempfile.mkdtemp(prefix="stoker-cluster-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return os.path.join(folder, "discovery.json")
 
 
 def _find_resource(client: DynamicClient, kind: str, api_version: str | None = None) -> Resource:
