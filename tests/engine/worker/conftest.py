@@ -136,6 +136,11 @@ class Driver:
 
 
 @pytest.fixture
+def driver_type() -> type[Driver]:
+    return Driver
+
+
+@pytest.fixture
 def make_driver(loaded) -> Callable[[], Driver]:
     return lambda: Driver(loaded)
 
