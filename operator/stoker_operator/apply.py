@@ -24,32 +24,58 @@ class Applier:
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
         self._store = store
+        self._taken: set[tuple[str, str, str]] = set()
+        """Where objects of others stood when last looked at: nothing is sent there before another look."""
 
     async def apply_all(self, children: Sequence[KubeObject], uid: str) -> tuple[ApplyProblem, ...]:
         """Makes the children of the InferenceDeployment `uid` as desired: the first one first, for pods need a ServiceAccount, then the others."""
-        found = await settle(self._find(child) for child in children)
-        pairs = list(zip(children, found, strict=True))
-        problems = [await self._apply(*pairs[0], uid), *await settle(self._apply(child, live, uid) for child, live in pairs[1:])]
+        problems = [await self._apply(children[0], uid), *await settle(self._apply(child, uid) for child in children[1:])]
         return tuple(problem for problem in problems if problem is not None)
 
-    async def _apply(self, child: KubeObject, live: KubeObject | None, uid: str) -> ApplyProblem | None:
-        if live is not None and kube_object.owner_uid(live) != uid:
-            return _conflict(child, live)
-        if live is not None and contains(child, live):
-            return None
-        kind = kube_object.kind(child)
+    async def _apply(self, child: KubeObject, uid: str) -> ApplyProblem | None:
         try:
-            self._store.put(await self._write(child, live))
+            return await self._make(child, uid)
         except ApiError as error:
             if error.passing:
                 raise
+            kind = kube_object.kind(child)
             logger.warning("The API server refuses the %s: %s", kind, error.message)
             return ApplyProblem(kind, kube_object.name(child), error.reason, error.message)
-        if live is None:
-            logger.info("Created the %s", kind)
-        else:
-            logger.info("Changed the %s: %s", kind, changed_fields(child, live))
+
+    async def _make(self, child: KubeObject, uid: str) -> ApplyProblem | None:
+        place = _place(child)
+        live = self._store.get(*place)
+        if live is None and (live := await self._create(child)) is None:
+            return None
+        if kube_object.owner_uid(live) != uid:
+            self._taken.add(place)
+            return _conflict(child, live)
+        self._taken.discard(place)
+        if not contains(child, live):
+            self._store.put(await self._change(child, live))
+            logger.info("Changed the %s: %s", place[0], changed_fields(child, live))
         return None
+
+    async def _create(self, child: KubeObject) -> KubeObject | None:
+        """Makes the child, unless its place is taken: the watches show only objects with our label. What is there, then."""
+        place = _place(child)
+        kind = BY_KIND[place[0]]
+        if place not in self._taken:
+            try:
+                self._created(await self._cluster.apply_new(kind, child))
+                return None
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+        live = await self._cluster.get(kind, place[1], place[2])
+        if live is None:
+            self._created(await self._cluster.apply(kind, child))
+        return live
+
+    def _created(self, obj: KubeObject) -> None:
+        self._taken.discard(_place(obj))
+        self._store.put(obj)
+        logger.info("Created the %s", kube_object.kind(obj))
 
     async def remove_unwanted(self, key: Key, uid: str, wanted: Sequence[KubeObject]) -> None:
         """Deletes what is ours of this InferenceDeployment and not among `wanted`."""
@@ -59,24 +85,22 @@ class Applier:
                 await self._cluster.delete(BY_KIND[kube_object.kind(obj)], obj)
                 logger.info("Deleted the %s: it is no longer wanted", kube_object.kind(obj))
 
-    async def _find(self, child: KubeObject) -> KubeObject | None:
-        """The object of the child's name. The watches show only those with our label, so that the API server is asked before one is made."""
-        place = kube_object.kind(child), kube_object.namespace(child), kube_object.name(child)
-        live = self._store.get(*place)
-        return live if live is not None else await self._cluster.get(BY_KIND[place[0]], place[1], place[2])
-
-    async def _write(self, child: KubeObject, live: KubeObject | None) -> KubeObject:
+    async def _change(self, child: KubeObject, live: KubeObject) -> KubeObject:
         kind = BY_KIND[kube_object.kind(child)]
         try:
             return await self._cluster.apply(kind, child)
         except ApiError as error:
-            if error.status != 422 or live is None or kind is DEPLOYMENT:
+            if error.status != 422 or kind is DEPLOYMENT:
                 raise
             # Whoever changed the number of a Service's port made it, to an apply, another port beside ours. A merge patch takes lists as a whole.
             return await self._cluster.merge(kind, kube_object.namespace(child), kube_object.name(child), child)
 
     def _ours(self, key: Key, uid: str) -> Iterable[KubeObject]:
         return [obj for kind in CHILDREN for obj in self._store.of(key, kind.kind) if kube_object.owner_uid(obj) == uid]
+
+
+def _place(obj: KubeObject) -> tuple[str, str, str]:
+    return kube_object.kind(obj), kube_object.namespace(obj), kube_object.name(obj)
 
 
 def _conflict(child: KubeObject, live: KubeObject) -> ApplyProblem:

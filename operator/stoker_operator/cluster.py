@@ -25,6 +25,7 @@ REQUEST_SECONDS = 15.0
 CONNECT_SECONDS = 5.0
 LIST_SECONDS = 60.0
 PAGE_SIZE = 500
+NO_VERSION = "1"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
@@ -83,6 +84,13 @@ class Cluster:
         metadata = obj["metadata"]
         path = kind.path(metadata.get("namespace"), metadata["name"])
         return await self._write(kind, "apply", _Call("PATCH", path, MANAGED_BY | {"force": "true"}, obj, APPLY))
+
+    async def apply_new(self, kind: ClusterKind, obj: KubeObject) -> KubeObject:
+        """The same where there is no object of that name yet; ApiError 409 where there is one, which stays as it is.
+
+        No object is at NO_VERSION, which the API server looks at only where there is one.
+        """
+        return await self.apply(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": NO_VERSION}})
 
     async def merge(self, kind: ClusterKind, namespace: str, name: str, patch: KubeObject) -> KubeObject:
         """A merge patch of a few fields."""

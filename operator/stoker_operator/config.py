@@ -27,7 +27,7 @@ class OperatorConfig(Settings, frozen=True, kw_only=True):
         NamespaceName | None, Meta(description="Namespace whose pods may reach the apis, besides their own. Default: the operator's own.")
     ] = None
     resync: Annotated[Duration, Meta(description="How often everything is listed and looked at anew.", extra={"bounds": DurationBounds()})] = "60s"
-    workers: Annotated[int, Meta(ge=1, le=256, description="InferenceDeployments that are worked on at a time.")] = 8
+    workers: Annotated[int, Meta(ge=1, le=256, description="InferenceDeployments that are worked on at a time.")] = 16
     lease_name: Annotated[ObjectName, Meta(description="Lease whose holder does the work.")] = "stoker-operator"
     lease_namespace: Annotated[NamespaceName | None, Meta(description="Namespace of the Lease. Default: the operator's own.")] = None
     health_host: Annotated[str, Meta(description="Address of /livez, /readyz and /metrics.")] = "0.0.0.0"

@@ -37,7 +37,7 @@ WATCHED_NAMESPACES: tuple[Grant, ...] = (
     Grant(INFERENCE_DEPLOYMENT, ("patch",), subresource="status"),
     # A child with blockOwnerDeletion asks for this where the API server enforces it (OwnerReferencesPermissionEnforcement).
     Grant(INFERENCE_DEPLOYMENT, ("update",), subresource="finalizers"),
-    # `get`: before a child is made, whether an object of its name is there. `create` and `patch`: both are a server-side apply.
+    # `get`: what stands where a child should be. `create` and `patch`: together they are a server-side apply.
     *(Grant(kind, ("get", "list", "watch", "create", "patch", "delete")) for kind in CHILDREN),
     Grant(REPLICA_SET, ("list", "watch")),
     Grant(POD, ("list", "watch", "patch")),
