@@ -1,4 +1,4 @@
-"""What a replica's api says about it: GET /startupz and /metrics, once a second."""
+"""What a replica's api says about it: GET /startupz, /readyz and /metrics, once a second."""
 
 import time
 from dataclasses import dataclass
@@ -25,6 +25,12 @@ class StartupReport(msgspec.Struct):
     message: str = ""
 
 
+class _Readiness(msgspec.Struct):
+    """The body of `/readyz`: why requests are not served, empty where they are."""
+
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Requests in the engine, output tokens per second since the last look, and the share of the KV cache in use."""
@@ -37,14 +43,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at a replica. `load` is None while the api has no numbers."""
+    """One look at a replica. `load` is None while the api has no numbers; `obstacle` is why it serves no requests, None where it does."""
 
     startup: StartupReport
     load: Load | None = None
+    obstacle: str | None = ""
 
     @property
     def is_ready(self) -> bool:
-        return self.startup.phase == READY
+        return self.startup.phase == READY and self.obstacle is None
 
     @property
     def num_in_flight(self) -> int | None:
@@ -68,11 +75,13 @@ class Observer:
         """Never raises for an api that is down, starting, or answers nonsense: that is what was seen."""
         try:
             startup = msgspec.json.decode((await self._client.get(f"{self._url}/startupz")).content, type=StartupReport)
+            readiness = await self._client.get(f"{self._url}/readyz")
+            obstacle = None if readiness.status_code == httpx.codes.OK else msgspec.json.decode(readiness.content, type=_Readiness).reason
             metrics = await self._client.get(f"{self._url}/metrics")
         except (httpx.HTTPError, msgspec.MsgspecError):
             self._last_tokens = None
             return NOTHING_SEEN
-        return Observation(startup, self._load(metrics.text) if metrics.status_code == httpx.codes.OK else None)
+        return Observation(startup, self._load(metrics.text) if metrics.status_code == httpx.codes.OK else None, obstacle)
 
     def _load(self, text: str) -> Load | None:
         try:

@@ -5,6 +5,7 @@ from stoker_operator.observation import READY
 from stoker_operator.replica import Replica
 
 STOPPED = "stopped"
+NOT_READY = "not ready"
 PHASES_WITH_PROGRESS = frozenset({"loading"})
 
 
@@ -38,4 +39,6 @@ def _phase(replica: Replica) -> tuple[str, str]:
         return "restarting", str(pending)
     if observation.is_ready:
         return READY, ""
+    if observation.startup.phase == READY:
+        return NOT_READY, observation.obstacle or ""
     return observation.startup.phase.replace("_", " "), observation.startup.message

@@ -18,16 +18,25 @@ stoker_kv_cache_usage_ratio{model_name="a"} 0.25
 """
 LOADING = b'{"phase": "loading", "progress": 0.5, "seconds": 2, "message": "", "more": 1}'
 
-MakeObserver = Callable[[bytes, str], Observer]
+READY = b'{"phase": "ready"}'
+NOT_SERVED = b'{"status": "not ready", "engine": "ready", "reason": "the engine is connecting"}'
+
+MakeObserver = Callable[..., Observer]
 
 
 @pytest.fixture
 async def make_observer() -> AsyncIterator[MakeObserver]:
     clients: list[httpx.AsyncClient] = []
 
-    def make(startup: bytes, metrics: str) -> Observer:
+    def make(startup: bytes, metrics: str = METRICS, readiness: httpx.Response | None = None) -> Observer:
+        answers = {
+            "/startupz": httpx.Response(200, content=startup),
+            "/readyz": readiness or httpx.Response(200),
+            "/metrics": httpx.Response(200, text=metrics),
+        }
+
         def answer(request: httpx.Request) -> httpx.Response:
-            return httpx.Response(200, content=startup) if request.url.path == "/startupz" else httpx.Response(200, text=metrics)
+            return answers[request.url.path]
 
         clients.append(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
         return Observer(clients[-1], "http://api")
@@ -43,6 +52,12 @@ async def test_the_phase_and_the_load_are_read(make_observer: MakeObserver) -> N
     assert seen.load is not None
     assert (seen.load.num_running, seen.load.num_waiting, seen.load.kv_cache_usage) == (2, 3, 0.25)
     assert seen.num_in_flight == 5
+
+
+async def test_a_replica_is_ready_when_its_api_serves_and_not_before(make_observer: MakeObserver) -> None:
+    assert (await make_observer(READY).look()).is_ready
+    seen = await make_observer(READY, readiness=httpx.Response(503, content=NOT_SERVED)).look()
+    assert (seen.is_ready, seen.obstacle) == (False, "the engine is connecting")
 
 
 async def test_an_api_that_does_not_answer_is_starting() -> None:
