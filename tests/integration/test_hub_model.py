@@ -32,12 +32,12 @@ async def test_a_downloaded_model_answers_as_the_directory_does(
         report = (await http.get("/startupz")).json()
     assert report["revision"] == commit and report["bytes"] == report["sizeBytes"] == sum(path.stat().st_size for path in directory.iterdir())
     assert hub.count("GET /stored/*") == 2, "the tokenizer and the weights are large files, each wanted once"
-    assert answer and {answer} == {answer_of(model) for model in (directory, "hf://org/tiny")}
+    assert answer and {answer} == {answer_of(model, tmp_path) for model in (directory, "hf://org/tiny")}
     assert hub.count("GET /stored/*") == 2
 
 
-def answer_of(model: Path | str) -> str:
-    with LLM(model, multiprocess_mode=False, dtype="float32", max_model_len=1024) as llm:
+def answer_of(model: Path | str, cache_dir: Path) -> str:
+    with LLM(model, multiprocess_mode=False, model_cache_dir=str(cache_dir), dtype="float32", max_model_len=1024) as llm:
         return llm.generate([PROMPT], SamplingParams(temperature=0, max_tokens=24, ignore_eos=True), progress=False)[0].outputs[0].text
 
 

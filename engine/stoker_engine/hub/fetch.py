@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 import threading
 import time
 from collections import deque
@@ -22,6 +23,9 @@ __all__ = ["FileSet", "HubFetch", "fetch"]
 
 logger = logging.getLogger(__name__)
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
+"""A revision that cannot move."""
+
 REPORT_SECONDS = 0.5
 RATE_SECONDS = 10.0
 """The rate is an average over this long."""
@@ -30,7 +34,8 @@ RATE_SECONDS = 10.0
 def fetch(model: ModelConfig, cache_dir: str | None, pin_directory: str | None, file_set: FileSet) -> "HubFetch":
     """Raises ConfigError for an address that is none."""
     folder = Path(cache_dir or default_cache_dir()).expanduser().resolve()
-    pin = None if pin_directory is None else RevisionPin(pin_directory, model.uri, model.revision or "")
+    is_commit = model.revision is not None and COMMIT.fullmatch(model.revision) is not None
+    pin = None if pin_directory is None or is_commit else RevisionPin(pin_directory, model.uri, model.revision or "")
     return HubFetch(Order(parse_hub_address(model.uri), model.revision, folder, file_set, pin))
 
 
