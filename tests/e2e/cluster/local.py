@@ -17,8 +17,6 @@ from cluster.paths import CACHE, KUBECONFIG, LOCK, STATE
 from cluster.pause import build_pause
 from cluster.waiting import wait_until
 
-COMPLETE = STATE / "complete"
-
 
 def up(num_nodes: int) -> bool:
     """Starts the cluster where it is not up, adds the nodes that are missing, and returns whether it was started.
@@ -38,8 +36,7 @@ def up(num_nodes: int) -> bool:
             control_plane.start(kubernetes, coredns, _authority())
             _start_node(NodeNetwork(0))
         for number in range(len(nodes()), num_nodes):
-            NodeNetwork(number).create()
-            _start_node(NodeNetwork(number))
+            _add_node(NodeNetwork(number))
         return not was_up
 
 
@@ -51,11 +48,13 @@ def down() -> None:
 
 def is_up() -> bool:
     """Whether its start came to an end, every process that was started runs, and the API server answers."""
-    return COMPLETE.exists() and not processes.dead() and control_plane.is_ready(KUBE.folder)
+    return _complete(Node(NodeNetwork(0))).exists() and not processes.dead() and control_plane.is_ready(KUBE.folder)
 
 
 def nodes() -> list[Node]:
-    return [Node(NodeNetwork(int(path.name.removeprefix("node")))) for path in sorted(STATE.glob("node*"))]
+    """Those whose start came to an end."""
+    found = [Node(NodeNetwork(int(path.name.removeprefix("node")))) for path in sorted(STATE.glob("node*"))]
+    return [node for node in found if _complete(node).exists()]
 
 
 def load_image(archive: Path) -> None:
@@ -78,11 +77,23 @@ def _authority() -> Authority:
     return Authority(STATE / "pki")
 
 
+def _add_node(network: NodeNetwork) -> None:
+    if Node(network).folder.exists():
+        raise RuntimeError(f"an earlier start of {network.node} was cut short: `make cluster-down` first")
+    network.create()
+    _start_node(network)
+
+
 def _start_node(network: NodeNetwork) -> None:
-    COMPLETE.unlink(missing_ok=True)
-    Node(network).start(build(KUBE), _authority(), build_pause() / "pause.tar")
-    wait_until(partial(control_plane.is_node_ready, build(KUBE), network.node), 120, f"{network.node} is Ready (see {STATE}/log)")
-    COMPLETE.touch()
+    node = Node(network)
+    node.start(build(KUBE), _authority(), build_pause() / "pause.tar")
+    wait_until(partial(control_plane.is_node_ready, build(KUBE), node.name), 120, f"{node.name} is Ready (see {STATE}/log)")
+    _complete(node).touch()
+
+
+def _complete(node: Node) -> Path:
+    """The file that is there when the node was Ready once."""
+    return node.folder / "complete"
 
 
 def _remove() -> None:

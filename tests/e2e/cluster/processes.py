@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +36,8 @@ class ProcessId:
 def start_init(pause: Path) -> None:
     """The first process of the namespaces, which reaps what is orphaned; and the folders that are private in there."""
     # `unshare` stays outside as the parent; its only child is the first process inside.
-    command = ["unshare", "--fork", "--pid", "--mount", "--mount-proc", "--kill-child", str(pause)]
-    parent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    parent = _spawn(["unshare", "--fork", "--pid", "--mount", "--mount-proc", "--kill-child", str(pause)], Path(os.devnull))
+    children = Path(f"/proc/{parent}/task/{parent}/children")
     wait_until(lambda: _program(children) == pause.name, 10, "the first process of the namespaces runs")
     init = int(children.read_text(encoding="utf-8"))
     _record(INIT, init)
@@ -50,11 +48,16 @@ def start_init(pause: Path) -> None:
 
 def start(name: str, *command: str | Path, namespace: str = network.NAMESPACE) -> None:
     """Starts a process beside the first one; its output goes to log/<name>.log."""
-    enter = ["nsenter", "--target", str(recorded()[INIT].pid), "--pid", "--mount", f"--net={network.NAMESPACES / namespace}"]
+    enter = ["nsenter", f"--target={recorded()[INIT].pid}", "--pid", "--mount", f"--net={network.NAMESPACES / namespace}", f"--wd={STATE}"]
     LOGS.mkdir(exist_ok=True)
-    with (LOGS / f"{name}.log").open("ab") as log:
-        process = subprocess.Popen([*enter, *map(str, command)], cwd=STATE, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    _record(name, process.pid)
+    _record(name, _spawn([*enter, *map(str, command)], LOGS / f"{name}.log"))
+
+
+def _spawn(command: list[str], output: Path) -> int:
+    """The pid of a process that outlives this one, in a session of its own."""
+    read = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    write = (os.POSIX_SPAWN_OPEN, 1, str(output), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return os.posix_spawnp(command[0], command, os.environ, file_actions=[read, write, (os.POSIX_SPAWN_DUP2, 1, 2)], setsid=True)
 
 
 def dead() -> list[str]:
@@ -105,9 +108,3 @@ def _program(children: Path) -> str:
         return ""
     found = re.match(r"Name:\s*(.*)", status)
     return found[1] if found else ""
-
-
-def logs_tail(name: str, num_lines: int = 20) -> str:
-    path = LOGS / f"{name}.log"
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    return "\n".join(lines[-num_lines:] or [f"{time.strftime('%H:%M:%S')} no output"])
