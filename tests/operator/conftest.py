@@ -69,11 +69,12 @@ class SupervisorRun:
         return self.process.returncode, output
 
     def wait_until_ready(self) -> None:
-        """The supervisor says how to ask when it has seen READY."""
+        """The supervisor says how to ask when it has seen READY; the engine that it has started is up, too."""
         assert self.process.stdout is not None
         while "is served at" not in (line := self.process.stdout.readline()):
             if not line:
                 raise EOFError(f"events so far: {self.events}")
+        self.wait_until_event("engine started")
 
 
 @pytest.fixture
