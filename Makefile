@@ -8,6 +8,8 @@ SAMPLE := manifests/samples/smollm2.yaml
 CLUSTER := PYTHONPATH=tests/e2e $(BIN)/python -m cluster
 IMAGES := PYTHONPATH=tests/e2e $(BIN)/python -m images
 NODES := 1
+# The one that `make cluster` builds will do.
+HELM := $(firstword $(shell command -v helm) $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/stoker/bin/helm-*/helm))
 QUESTION := What is the capital of France?
 
 # The first interpreter that runs and is new enough; looked for only when .venv has to be made.
@@ -48,7 +50,7 @@ check: $(STAMP) ## ruff, mypy --strict, import rules, generated files up to date
 	$(BIN)/mypy benchmarks
 	MYPYPATH=tests/e2e $(BIN)/mypy -p cluster -p images
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/test_layout.py tests/test_names.py tests/test_faults.py
+	$(BIN)/pytest tests/test_layout.py tests/test_names.py tests/test_faults.py tests/charts
 
 images: $(STAMP) ## The images of engine, gateway and operator; loaded on the cluster's nodes where it is up
 	$(IMAGES)
@@ -66,9 +68,11 @@ e2e: images ## tests/e2e on the cluster, which is started for them where it is n
 bench: $(STAMP) ## Start, memory, decode, throughput, HTTP, scheduler and protocol figures (PEERS=dir runs vllm beside us: 27 minutes, see benchmarks/README.md)
 	for name in start memory engine serve scheduler protocol; do $(BIN)/python benchmarks/$$name.py $(if $(PEERS),--peers "$(PEERS)"); done
 
-manifests: $(STAMP) ## Generate manifests/crd.yaml
+manifests: $(STAMP) ## Generate manifests/ and what the chart takes from the code (install.yaml needs helm)
 	$(BIN)/stoker crd > manifests/crd.yaml.new
 	mv manifests/crd.yaml.new manifests/crd.yaml
+	$(BIN)/python charts/generate.py
+	$(BIN)/python charts/render_install.py $(HELM)
 
 clean: ## Remove .venv, caches and build outputs
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis benchmarks/results
