@@ -29,6 +29,9 @@ TEMPLATE_INPUTS_ANNOTATION = f"{GROUP}/template-inputs"
 RENDERED_BY_ANNOTATION = f"{GROUP}/rendered-by"
 """On the Deployment: the hash of the operator and the default images that made its pod template."""
 
+RETRIED_AT_ANNOTATION = f"{GROUP}/retried-at"
+"""On the Deployment: when we last had pods tried again that the API server had refused."""
+
 RESTARTED_AT_ANNOTATION = f"{GROUP}/restarted-at"
 """On the pods: the spec's restartedAt."""
 
@@ -45,10 +48,6 @@ ENGINE = "engine"
 
 API_MODULE = "stoker_gateway.api"
 ENGINE_MODULE = "stoker_engine"
-
-ENGINE_COMMAND = "stoker-engine"
-API_COMMAND = "stoker-api"
-"""The programs of the images."""
 
 HTTP_PORT = 8000
 HTTP_PORT_NAME = "http"

@@ -26,14 +26,13 @@ _FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "
 
 
 def engine_container(deployment: InferenceDeployment, defaults: Defaults, volumes: Sequence[PodVolume]) -> KubeObject:
-    """A native sidecar: it starts first, and the kubelet stops it only after the api."""
+    """A native sidecar: it starts first, and the kubelet stops it only after the api. Its command is the image's own, which begins with an init."""
     spec = deployment.spec.engine
     config = msgspec.structs.replace(engine_config(deployment), model_cache_dir=_cache_dir(deployment))
     return {
         "name": names.ENGINE,
         "restartPolicy": "Always",
         **_program(spec, spec.image or defaults.engine_image, defaults),
-        "command": [names.ENGINE_COMMAND],
         "args": [*to_args(config), *spec.args],
         "ports": [_port(names.HEALTH_PORT_NAME, names.HEALTH_PORT)],
         "env": _env(deployment, spec.env),
@@ -49,7 +48,6 @@ def api_container(deployment: InferenceDeployment, defaults: Defaults, volumes: 
     return {
         "name": names.API,
         **_program(spec, spec.image or defaults.api_image, defaults),
-        "command": [names.API_COMMAND],
         "args": [*to_args(config), *spec.args],
         "ports": [_port(names.HTTP_PORT_NAME, names.HTTP_PORT)],
         "env": _env(deployment, spec.env),

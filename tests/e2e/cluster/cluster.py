@@ -27,6 +27,7 @@ Writes: TypeAlias = list[audit.Write]
 
 FIELD_MANAGER = "stoker-e2e"
 MERGE_PATCH = "application/merge-patch+json"
+INIT = "tini"
 CLEANUP_TIMEOUT = 90.0
 
 
@@ -123,8 +124,9 @@ class Cluster:
         self.patch_status("Node", node, None, {"status": {"capacity": amounts, "allocatable": amounts}})
 
     def container_pid(self, pod: str, namespace: str, container: str) -> int:
-        """The first process of a running container, as os.kill knows it."""
-        return self.container_pids(pod, namespace, container)[0]
+        """The program of a running container, as os.kill knows it: its first process, or what that one starts where it is an init."""
+        pids = self.container_pids(pod, namespace, container)
+        return next(pid for pid in pids if control_groups.program_name(pid) != INIT or pid == pids[-1])
 
     def container_pids(self, pod: str, namespace: str, container: str) -> Pids:
         """All processes of a running container, its first one first. Raises LookupError where it does not run on this machine."""

@@ -34,6 +34,14 @@ def processes_of(container_id: str) -> list[int]:
     return [pid for _, pid in found]
 
 
+def program_name(pid: int) -> str:
+    """As `ps` shows it; empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def _pid_inside(pid: int, container_id: str) -> int:
     """The pid in the innermost namespace; 0 where the process is none of the container's."""
     try:
