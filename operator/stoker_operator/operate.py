@@ -16,6 +16,7 @@ from stoker_operator.errors import ClusterError
 from stoker_operator.event_poster import EventPoster
 from stoker_operator.observe import Observer
 from stoker_operator.pod_reports import LIMIT_SECONDS, PodReporter
+from stoker_operator.pod_retry import PodRetrier
 from stoker_operator.progress import Phase, Progress
 from stoker_operator.reconcile import Parts, Reconciler
 from stoker_operator.relist import Relist
@@ -68,6 +69,7 @@ class Operation:
             applier=Applier(self.cluster, store),
             observer=Observer(self.cluster, store, reporter),
             events=EventPoster(self.cluster, self.identity),
+            retrier=PodRetrier(self.cluster, store),
         )
 
     async def _watch(self, feed: WatchFeed, relist: Relist) -> None:

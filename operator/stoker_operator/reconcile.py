@@ -16,6 +16,7 @@ from stoker_operator.event_poster import EventPoster
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.observe import Observer
 from stoker_operator.observed import ApplyProblem, Observed, Rendering
+from stoker_operator.pod_retry import PodRetrier
 from stoker_operator.pod_warnings import is_silent
 from stoker_operator.render import Renderer
 from stoker_operator.scale_in import PodPricer
@@ -59,7 +60,7 @@ class Reconciler:
         observed = await self._parts.observer.look(obj, rendering, problems, decode_error)
         await self._report(obj, deployment, observed)
         self._store.forget_departed(key, observed.pods)
-        return _next_look(observed)
+        return _soonest(_next_look(observed), await self._retry_pods(observed))
 
     async def _apply(self, obj: KubeObject, deployment: InferenceDeployment) -> tuple[ApplyProblem, ...]:
         key, uid = (deployment.metadata.namespace, deployment.metadata.name), obj["metadata"]["uid"]
@@ -71,6 +72,9 @@ class Reconciler:
         problems = await self._parts.applier.apply_all(children, uid)
         await self._parts.applier.remove_unwanted(key, uid, children)
         return problems
+
+    async def _retry_pods(self, observed: Observed) -> float | None:
+        return None if observed.deployment is None else await self._parts.retrier.retry(observed.deployment, datetime.now(UTC))
 
     async def _report(self, obj: KubeObject, deployment: InferenceDeployment | None, observed: Observed) -> None:
         previous = decode_status(obj)
@@ -99,6 +103,7 @@ class Parts:
     applier: Applier
     observer: Observer
     events: EventPoster
+    retrier: PodRetrier
 
 
 def _decode(obj: KubeObject) -> tuple[InferenceDeployment | None, str | None]:
@@ -121,12 +126,15 @@ def _summary(status: InferenceDeploymentStatus) -> str:
 
 
 def _next_look(observed: Observed) -> float | None:
-    asked = [
+    return _soonest(
         requeue_after(observed),
         PROBLEM_SECONDS if observed.problems else None,
         SILENT_SECONDS if any(is_silent(pod) for pod in observed.pods) else None,
         WAITING_SECONDS if any(_has_no_node(pod) for pod in observed.pods) else None,
-    ]
+    )
+
+
+def _soonest(*asked: float | None) -> float | None:
     return min((seconds for seconds in asked if seconds is not None), default=None)
 
 
