@@ -30,7 +30,7 @@ async def wait_for_crd(cluster: Cluster, progress: Progress) -> None:
             problem = str(error)
         progress.phase = Phase.WAITING_FOR_CRD
         if silent >= LOG_SECONDS:
-            logger.warning("Waiting: %s", problem)
+            logger.warning("Not ready: %s", problem)
             silent = 0.0
         await asyncio.sleep(POLL_SECONDS)
         silent += POLL_SECONDS

@@ -214,3 +214,22 @@ def test_connections_that_go_silent_delay_a_change_by_a_minute_at_most(cluster: 
             cluster.apply(_manifest("beta", namespace))
             cluster.wait_until(lambda: cluster.find("NetworkPolicy", "beta", namespace), 60, "the change is acted on")
             assert operator.exit_code() is None
+
+
+@pytest.mark.case("C091", "C092")
+def test_after_a_kill_the_next_operator_catches_up_within_a_minute_and_changes_only_what_changed(
+    cluster: Cluster, account: OperatorAccount, namespace: str, tmp_path: Path, wait: Wait
+):
+    with running_operator(account, namespace, tmp_path / "first.log") as first:
+        for name in ("alpha", "beta"):
+            cluster.apply(_manifest(name, namespace))
+            _reconciled(cluster, wait, name, namespace)
+        first.kill()
+    since = datetime.now(UTC)
+    cluster.patch(KIND, "beta", namespace, {"spec": {"rollout": {"minReadySeconds": 7}}})
+    with running_operator(account, namespace, tmp_path / "second.log"):
+        cluster.wait_until(lambda: cluster.get("Deployment", "beta", namespace)["spec"]["minReadySeconds"] == 7, 60, "the change is acted on")
+        wait(lambda: _is_current(cluster, "beta", namespace), "the status is current")
+    children = [write for write in cluster.audit_writes(since, account.user) if write.resource not in ("leases", "events", "inferencedeployments")]
+    assert [(write.resource, write.name) for write in children] == [("deployments", "beta")]
+    assert not [write for write in cluster.audit_writes(since, account.user) if write.name == "alpha"]
