@@ -32,7 +32,7 @@ def _write(event: dict[str, object]) -> Write:
     target, user, answer = (_mapping(event, key) for key in ("objectRef", "user", "responseStatus"))
     return Write(
         received=datetime.fromisoformat(str(event["requestReceivedTimestamp"])),
-        user=str(user["username"]),
+        user=str(user.get("username", "")),
         verb=str(event["verb"]),
         resource=str(target.get("resource", "")),
         subresource=str(target.get("subresource", "")),
