@@ -8,6 +8,7 @@ from cluster import local
 from cluster.cluster import Cluster
 from cluster.kinds import KINDS
 from images.load import load_images
+from installation import Installation, installation
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +22,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     return Cluster(KINDS[request.config.getoption("--cluster")]())
+
+
+@pytest.fixture(scope="session")
+def stoker(cluster: Cluster) -> Iterator[Installation]:
+    """The chart's operator."""
+    with installation(cluster) as installed:
+        yield installed
 
 
 @pytest.fixture
