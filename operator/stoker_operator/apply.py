@@ -1,15 +1,17 @@
 """Desired children → the cluster's. Writes what differs, touches nothing of others, and goes on past a child that the API server refuses."""
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 
 from stoker_operator import kube_object
 from stoker_operator.changes import changed_fields
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import BY_KIND, CHILDREN, DEPLOYMENT
-from stoker_operator.errors import ApiError
+from stoker_operator.contests import Contests
+from stoker_operator.errors import ApiError, ContestedError
 from stoker_operator.kube_object import KubeObject
-from stoker_operator.names import KIND
+from stoker_operator.names import DESIRED_ANNOTATION, KIND, RENDERED_BY_ANNOTATION, TEMPLATE_INPUTS_ANNOTATION
 from stoker_operator.observed import NAME_CONFLICT, ApplyProblem
 from stoker_operator.resources.containment import contains
 from stoker_operator.settle import settle
@@ -24,6 +26,7 @@ class Applier:
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
         self._store = store
+        self._contests = Contests()
         self._taken: set[tuple[str, str, str]] = set()
         """Where objects of others stood when last looked at: nothing is sent there before another look."""
 
@@ -52,6 +55,10 @@ class Applier:
             return _conflict(child, live)
         self._taken.discard(place)
         if not contains(child, live):
+            if seconds := self._contests.hold(place, _fingerprint(child), time.monotonic()):
+                raise ContestedError(
+                    f"somebody else changes the {place[0]} again and again ({changed_fields(child, live)}); is there another operator?", seconds
+                )
             self._store.put(await self._change(child, live))
             logger.info("Changed the %s: %s", place[0], changed_fields(child, live))
         return None
@@ -74,6 +81,7 @@ class Applier:
 
     def _created(self, obj: KubeObject) -> None:
         self._taken.discard(_place(obj))
+        self._contests.forget(_place(obj))
         self._store.put(obj)
         logger.info("Created the %s", kube_object.kind(obj))
 
@@ -101,6 +109,12 @@ class Applier:
 
 def _place(obj: KubeObject) -> tuple[str, str, str]:
     return kube_object.kind(obj), kube_object.namespace(obj), kube_object.name(obj)
+
+
+def _fingerprint(child: KubeObject) -> str:
+    """Another one says that something else is wanted."""
+    annotations = kube_object.annotations(child)
+    return "/".join(annotations.get(name, "") for name in (DESIRED_ANNOTATION, TEMPLATE_INPUTS_ANNOTATION, RENDERED_BY_ANNOTATION))
 
 
 def _conflict(child: KubeObject, live: KubeObject) -> ApplyProblem:

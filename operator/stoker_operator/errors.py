@@ -7,6 +7,7 @@ OperatorError
 ├── InvalidSpecError  an object in the cluster cannot be used: names the field
 └── ClusterError
     ├── ApiError                  the API server refuses a call, in its own words
+    ├── ContestedError            somebody undoes what we write
     ├── ClusterUnreachableError   it does not answer, or nobody says where it is
     └── LeaseLostError            another operator holds the Lease (exit code 1)
 """
@@ -33,7 +34,17 @@ class InvalidSpecError(OperatorError):
 
 
 class ClusterError(OperatorError):
-    """A call to the API server came to nothing."""
+    """A call to the API server came to nothing. `retry_after`: seconds before another try, where that is known."""
+
+    retry_after: float | None = None
+
+
+class ContestedError(ClusterError):
+    """Somebody else undoes what we write, again and again."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class ClusterUnreachableError(ClusterError):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 
-from stoker_operator.errors import ApiError, ClusterError
+from stoker_operator.errors import ApiError, ClusterError, ContestedError
 from stoker_operator.operator_log import working_on
 from stoker_operator.operator_metrics import QUEUE_AGE, QUEUE_DEPTH, RECONCILE_DURATION, RECONCILE_ERRORS
 from stoker_operator.progress import Progress
@@ -52,9 +52,8 @@ class Workers:
         try:
             again_after = await self._reconciler.reconcile(key)
         except ClusterError as error:
-            at_least = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
-            RECONCILE_ERRORS.labels(reason=error.reason or str(error.status) if isinstance(error, ApiError) else "Unreachable").inc()
-            delay = self._queue.retry(key, at_least=at_least)
+            RECONCILE_ERRORS.labels(reason=_reason(error)).inc()
+            delay = self._queue.retry(key, at_least=error.retry_after or 0.0)
             logger.warning("Trying again in %.1f s: %s", delay, error)
         except Exception:  # a bug that one InferenceDeployment meets must not be the others' trouble
             RECONCILE_ERRORS.labels(reason="Bug").inc()
@@ -64,3 +63,10 @@ class Workers:
             self._queue.succeeded(key)
             if again_after is not None:
                 self._queue.add_after(key, again_after)
+
+
+def _reason(error: ClusterError) -> str:
+    """The API server's own reason; a few words in all, for it labels a metric."""
+    if isinstance(error, ApiError):
+        return error.reason or str(error.status)
+    return "Contested" if isinstance(error, ContestedError) else "Unreachable"

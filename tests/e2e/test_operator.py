@@ -233,3 +233,17 @@ def test_after_a_kill_the_next_operator_catches_up_within_a_minute_and_changes_o
     children = [write for write in cluster.audit_writes(since, account.user) if write.resource not in ("leases", "events", "inferencedeployments")]
     assert [(write.resource, write.name) for write in children] == [("deployments", "beta")]
     assert not [write for write in cluster.audit_writes(since, account.user) if write.name == "alpha"]
+
+
+def test_two_operators_that_want_different_things_do_not_storm_the_api_server(
+    cluster: Cluster, account: OperatorAccount, namespace: str, tmp_path: Path, wait: Wait
+):
+    since = datetime.now(UTC)
+    with (
+        running_operator(account, namespace, tmp_path / "first.log", "--gateway-namespace=one", "--lease-name=one") as first,
+        running_operator(account, namespace, tmp_path / "second.log", "--gateway-namespace=two", "--lease-name=two") as second,
+    ):
+        cluster.apply(_manifest("alpha", namespace))
+        wait(lambda: "is there another operator?" in first.log.read_text() + second.log.read_text(), "the contest is told")
+        policies = [write for write in cluster.audit_writes(since, account.user) if write.resource == "networkpolicies"]
+        assert len(policies) <= 20
