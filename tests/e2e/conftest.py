@@ -1,6 +1,6 @@
 """The cluster that every test here runs on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,6 +10,8 @@ from cluster.kinds import KINDS
 from images.load import load_images
 from installation import Installation, installation
 
+FIGURES = pytest.StashKey[list[str]]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", choices=sorted(KINDS), default="local", help="local: `make cluster`; kind: Docker; current: kubectl's current context")
@@ -17,6 +19,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker("e2e")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(FIGURES, []):
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes lines that are shown when all tests have ended."""
+    return request.config.stash.setdefault(FIGURES, []).append
 
 
 @pytest.fixture(scope="session")

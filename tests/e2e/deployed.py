@@ -46,10 +46,18 @@ class Deployed:
         self._cluster.kubectl("scale", "infdep", self.name, f"--namespace={self.namespace}", f"--replicas={replicas}")
 
     @property
+    def selector(self) -> str:
+        """Of its pods."""
+        return f"{LABEL}={self.name}"
+
+    @property
+    def all_pods(self) -> Manifests:
+        return self._cluster.list("Pod", self.namespace, self.selector)
+
+    @property
     def pods(self) -> Manifests:
         """Those that are not being deleted, oldest first."""
-        found = self._cluster.list("Pod", self.namespace, f"{LABEL}={self.name}")
-        living = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        living = [pod for pod in self.all_pods if "deletionTimestamp" not in pod["metadata"]]
         return sorted(living, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     @property
@@ -70,7 +78,7 @@ class Deployed:
 
     def end_pods(self) -> None:
         """Without their grace period."""
-        for pod in self._cluster.list("Pod", self.namespace, f"{LABEL}={self.name}"):
+        for pod in self.all_pods:
             try:
                 self._cluster.delete("Pod", pod["metadata"]["name"], self.namespace, grace_period_seconds=1)
             except NotFoundError:
@@ -103,6 +111,6 @@ def remove(cluster: Cluster, model: Deployed) -> None:
 
     def no_pod_is_left() -> bool:
         model.end_pods()
-        return not cluster.list("Pod", model.namespace, f"{LABEL}={model.name}")
+        return not model.all_pods
 
     cluster.wait_until(no_pod_is_left, START_SECONDS, f"the pods of {model.name} are gone")

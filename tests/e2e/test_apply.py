@@ -3,7 +3,7 @@
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import yaml
 from cluster.cluster import Cluster, pod_security
 from deployed import KIND, START_SECONDS, Deployed, remove
 from installation import CHART, OPERATOR, TAG, Installation
+
+Report = Callable[[str], None]
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "manifests" / "samples" / "smollm2.yaml"
@@ -42,10 +44,9 @@ def ask(url: str) -> str:
     return answer.choices[0].message.content or ""
 
 
-def check_sample(cluster: Cluster, namespace: str, how: str) -> None:
-    """Applies it, asks it, and looks at it as a user does."""
+def check_sample(cluster: Cluster, namespace: str) -> float:
+    """Applies it, asks it, and looks at it as a user does. Returns the seconds from apply to Ready."""
     with applied_sample(cluster, namespace) as (model, seconds):
-        print(f"{how}: {seconds:.1f} s from apply to Ready")
         assert "Paris" in ask(model.url)
         header, row = cluster.kubectl("get", "infdep", f"--namespace={namespace}").splitlines()
         assert re.split(r"\s{2,}", header.strip()) == COLUMNS
@@ -53,21 +54,22 @@ def check_sample(cluster: Cluster, namespace: str, how: str) -> None:
         name = model.status["url"]
         found = cluster.kubectl("exec", f"--namespace={namespace}", model.pod_names[0], "--container=api", "--", "python3", "-c", READ_URL, name)
         assert f'"id":"{NAME}"' in found
+    return seconds
 
 
-def test_a_sample_is_ready_and_answers_after_helm_install(cluster: Cluster):
+def test_a_sample_is_ready_and_answers_after_helm_install(cluster: Cluster, report: Report):
     with cluster.namespace("stoker-system", pod_security("restricted")) as system, cluster.namespace("apply", pod_security("restricted")) as namespace:
         release = Installation(cluster, system, namespace)
         notes = cluster.helm("install", "stoker", CHART, f"--namespace={system}", "--take-ownership", f"--set=image.tag={TAG}")
         try:
             assert "kubectl" in notes
-            check_sample(cluster, namespace, "helm install")
+            report(f"after helm install: {check_sample(cluster, namespace):.1f} s from apply to Ready")
         finally:
             release.uninstall()
         assert cluster.find("CustomResourceDefinition", "inferencedeployments.stoker.dev")
 
 
-def test_a_sample_is_ready_and_answers_after_kubectl_apply_of_the_rendered_manifests(cluster: Cluster, tmp_path: Path):
+def test_a_sample_is_ready_and_answers_after_kubectl_apply_of_the_rendered_manifests(cluster: Cluster, report: Report, tmp_path: Path):
     manifests = tmp_path / "install.yaml"
     manifests.write_text(re.sub(r"(localhost/stoker-\w+):[\w.]+", rf"\1:{TAG}", INSTALL.read_text()))
     documents = [document for document in yaml.safe_load_all(manifests.read_text()) if document]
@@ -75,7 +77,7 @@ def test_a_sample_is_ready_and_answers_after_kubectl_apply_of_the_rendered_manif
         cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={manifests}")
         try:
             cluster.kubectl("rollout", "status", f"deployment/{OPERATOR}", f"--namespace={_namespace_of(documents)}", "--timeout=120s")
-            check_sample(cluster, namespace, "install.yaml")
+            report(f"after kubectl apply of install.yaml: {check_sample(cluster, namespace):.1f} s from apply to Ready")
         finally:
             for document in documents:
                 if document["kind"] != "CustomResourceDefinition":
@@ -94,10 +96,10 @@ def test_a_field_is_explained(cluster: Cluster, stoker: Installation):
 
 
 @pytest.mark.stress
-def test_a_sample_is_ready_in_half_a_minute(cluster: Cluster, stoker: Installation):
+def test_a_sample_is_ready_in_half_a_minute(cluster: Cluster, stoker: Installation, report: Report):
     seconds = []
     for _ in range(3):
         with applied_sample(cluster, stoker.models) as (_model, took):
             seconds.append(took)
-    print(f"apply to Ready: {', '.join(f'{each:.1f}' for each in seconds)} s, median {statistics.median(seconds):.1f} s")
+    report(f"apply to Ready: {', '.join(f'{each:.1f}' for each in seconds)} s, median {statistics.median(seconds):.1f} s")
     assert statistics.median(seconds) <= 30
