@@ -11,9 +11,12 @@ from stoker_operator.names import TEMPLATE_INPUTS_ANNOTATION
 from stoker_operator.resources.context import Defaults
 from stoker_operator.resources.pod_template import pod_template
 from stoker_operator.resources.template_inputs import template_inputs
-from stoker_operator.rollout import ClusterView
+from stoker_operator.rollout import ClusterView, is_stuck
 from stoker_operator.store import Store
 from stoker_operator.v1alpha1 import InferenceDeployment
+
+VIEW_SECONDS = 10.0
+"""How old a view may be that tells whether replicas that wait for a node wait for each other."""
 
 
 class ViewReader:
@@ -24,21 +27,37 @@ class ViewReader:
         self._store = store
         self._defaults = defaults
         self._claims: dict[tuple[str, str], KubeObject] = {}
+        self._seen: ClusterView | None = None
 
     async def read(self, deployment: InferenceDeployment, live: KubeObject | None, now: datetime) -> ClusterView:
-        """Own pods are enough unless a rollout begins. Raises ClusterError."""
+        """Own pods are enough unless a rollout begins, or a replica of one finds no node. Raises ClusterError."""
         key = deployment.metadata.namespace, deployment.metadata.name
         claims = await self._claims_of(deployment)
-        pods, nodes = self._store.of(key, POD.kind), None
+        pods = self._store.of(key, POD.kind)
         if _begins(deployment, live):
-            try:
-                nodes = (await self._cluster.list(NODE, None)).items
-                pods = (await self._cluster.list(POD, None)).items
-            except ApiError as error:
-                if error.status != 403:
-                    raise
-                nodes = None
+            return await self._look(claims, now) or ClusterView(pods, None, claims, now)
+        if is_stuck(deployment, pods, now):
+            return await self._look_again(claims, now) or ClusterView(pods, None, claims, now)
+        return ClusterView(pods, None, claims, now)
+
+    async def _look(self, claims: list[KubeObject], now: datetime) -> ClusterView | None:
+        """None where the cluster's nodes and pods may not be read."""
+        try:
+            nodes = (await self._cluster.list(NODE, None)).items
+            pods = (await self._cluster.list(POD, None)).items
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return None
+        self._seen = ClusterView(pods, nodes, (), now)
         return ClusterView(pods, nodes, claims, now)
+
+    async def _look_again(self, claims: list[KubeObject], now: datetime) -> ClusterView | None:
+        """However many replicas have no node: what was seen a moment ago will do."""
+        seen = self._seen
+        if seen is None or (now - seen.now).total_seconds() > VIEW_SECONDS:
+            return await self._look(claims, now)
+        return ClusterView(seen.pods, seen.nodes, claims, now)
 
     async def _claims_of(self, deployment: InferenceDeployment) -> list[KubeObject]:
         spec, namespace = deployment.spec, deployment.metadata.namespace

@@ -1,6 +1,6 @@
 """How a change reaches the replicas: one replica more where the cluster has room for it, else one less."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -48,15 +48,28 @@ def decide_strategy(deployment: InferenceDeployment, defaults: Defaults, live: K
         return choice.tight
     if live is None:
         return choice.roomy
-    if _is_under_way(live):
-        return choice.tight if _strategy_of(live) == choice.tight or _is_stuck(deployment, view) else choice.roomy
-    if kube_object.annotations(live).get(TEMPLATE_INPUTS_ANNOTATION) == template_inputs(deployment):
-        return choice.tight if _strategy_of(live) == choice.tight else choice.roomy
-    if _is_stuck(deployment, view):
+    begins = kube_object.annotations(live).get(TEMPLATE_INPUTS_ANNOTATION) != template_inputs(deployment)
+    under_way = _is_under_way(live)
+    if (under_way or not begins) and _strategy_of(live) == choice.tight:
         return choice.tight
-    if view.nodes is None or has_room(pod_template(deployment, defaults)["spec"], view.nodes, view.pods):
+    if not under_way and not begins:
         return choice.roomy
-    return choice.tight
+    pod_spec = pod_template(deployment, defaults)["spec"]
+    if begins and view.nodes is not None and has_room(pod_spec, view.nodes, view.pods):
+        return choice.roomy
+    if not is_stuck(deployment, view.pods, view.now) and (under_way or view.nodes is None):
+        return choice.roomy
+    return choice.tight if _would_make_room(deployment, pod_spec, view) else choice.roomy
+
+
+def is_stuck(deployment: InferenceDeployment, pods: Iterable[KubeObject], now: datetime) -> bool:
+    """Whether a replica has no node, and will not get one soon."""
+    return any(_waits_for_node(pod, now) for pod in pods if _is_of(deployment, pod))
+
+
+def _would_make_room(deployment: InferenceDeployment, pod_spec: KubeObject, view: ClusterView) -> bool:
+    """Whether a replica has room once others of ours have ended. Where it has not, they would end for nothing."""
+    return view.nodes is None or has_room(pod_spec, view.nodes, [pod for pod in view.pods if not _is_of(deployment, pod)])
 
 
 def _choice(deployment: InferenceDeployment) -> _Choice:
@@ -94,11 +107,6 @@ def _is_under_way(live: KubeObject) -> bool:
         return True
     updated = status.get("updatedReplicas", 0)
     return bool(updated < live["spec"].get("replicas", 1) or status.get("replicas", 0) > updated)
-
-
-def _is_stuck(deployment: InferenceDeployment, view: ClusterView) -> bool:
-    """Whether a replica has no node: one more would have none, either."""
-    return any(_waits_for_node(pod, view.now) for pod in view.pods if _is_of(deployment, pod))
 
 
 def _is_of(deployment: InferenceDeployment, pod: KubeObject) -> bool:

@@ -93,6 +93,15 @@ def test_a_replica_without_a_node_leaves_no_room_for_one_more() -> None:
     assert decide_strategy(AFTER, DEFAULTS, live(BEFORE), view(replica("Unschedulable"), gpus=None)) == TERMINATE_FIRST
 
 
+@pytest.mark.parametrize("there", [live(BEFORE), live(AFTER, SURGE, replicas=2)], ids=["begins", "under way"])
+def test_replicas_that_serve_do_not_end_for_one_that_no_node_could_take(there: KubeObject) -> None:
+    assert decide_strategy(AFTER, DEFAULTS, there, view(replica(), replica("Unschedulable"), gpus=1)) == SURGE
+
+
+def test_a_change_that_has_room_surges_although_a_replica_waits() -> None:
+    assert decide_strategy(AFTER, DEFAULTS, live(BEFORE, SURGE, replicas=2), view(replica(), replica("Unschedulable"), gpus=4)) == SURGE
+
+
 def test_pods_of_others_that_wait_are_others_matter() -> None:
     other = replica("Unschedulable")
     other["metadata"]["namespace"] = "elsewhere"
