@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ FIELD_MANAGER = "stoker-e2e"
 MERGE_PATCH = "application/merge-patch+json"
 INIT = "tini"
 CLEANUP_TIMEOUT = 90.0
+WATCH_SECONDS = 2
 
 
 class Cluster:
@@ -64,6 +66,16 @@ class Cluster:
         """All of a namespace, or of every one."""
         items: Manifests = _plain(self._client.get(_find_resource(self._client, kind), None, namespace, label_selector=label_selector))["items"]
         return items
+
+    def watch(self, kind: str, name: str, namespace: str, stopping: threading.Event) -> Iterator[Manifest]:
+        """Every version of one object from now on, until it is gone or `stopping` is set, which is looked at every few seconds."""
+        resource, version = _find_resource(self._client, kind), str(self.get(kind, name, namespace)["metadata"]["resourceVersion"])
+        while not stopping.is_set():
+            for event in self._client.watch(resource, namespace, name, resource_version=version, timeout=WATCH_SECONDS):
+                version = event["raw_object"]["metadata"]["resourceVersion"]
+                yield event["raw_object"]
+                if event["type"] == "DELETED":
+                    return
 
     def patch(self, kind: str, name: str, namespace: str | None, body: Manifest) -> Manifest:
         """A JSON merge patch."""
