@@ -63,9 +63,7 @@ class ViewReader:
         spec, namespace = deployment.spec, deployment.metadata.namespace
         if spec.cache.type != "PersistentVolumeClaim" and not spec.model.uri.startswith("pvc://") and not spec.pod_template.spec.get("volumes"):
             return []
-        volumes = pod_template(deployment, self._defaults)["spec"].get("volumes") or ()
-        sources = [volume.get("persistentVolumeClaim") or {} for volume in volumes if isinstance(volume, dict)]
-        names = {str(source["claimName"]) for source in sources if "claimName" in source}
+        names = claim_names(pod_template(deployment, self._defaults)["spec"])
         return [claim for name in sorted(names) if (claim := await self._claim(namespace, name)) is not None]
 
     async def _claim(self, namespace: str, name: str) -> KubeObject | None:
@@ -75,6 +73,14 @@ class ViewReader:
                 return None
             self._claims[namespace, name] = claim
         return self._claims[namespace, name]
+
+
+def claim_names(pod_spec: KubeObject) -> set[str]:
+    """The claims that a pod mounts. Its volumes are what a user wrote: what is no volume names none, and the API server refuses it."""
+    volumes = pod_spec.get("volumes")
+    sources = [volume.get("persistentVolumeClaim") for volume in volumes if isinstance(volume, dict)] if isinstance(volumes, list) else []
+    names = [source.get("claimName") for source in sources if isinstance(source, dict)]
+    return {name for name in names if isinstance(name, str) and name}
 
 
 def _begins(deployment: InferenceDeployment, live: KubeObject | None) -> bool:
