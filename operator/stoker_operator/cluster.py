@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -32,8 +33,8 @@ JSON = "application/json"
 MANAGED_BY = {"fieldManager": FIELD_MANAGER}
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,7 @@ class Cluster:
             raise ClusterUnreachableError(f"{call.method} {call.path}: {error or type(error).__name__}") from error
         if response.status >= 400:
             raise _api_error(call, response.status, data, response.getheader("Retry-After"))
-        found: KubeObject = _decode(data)
-        return found
+        return _read_object(call, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +180,14 @@ async def _load(configuration: Configuration) -> str:
     await kubernetes_config.load_kube_config(client_configuration=configuration)
     _, active = kubernetes_config.list_kube_config_contexts()
     return str((active.get("context") or {}).get("namespace") or "default")
+
+
+def _read_object(call: _Call, data: bytes) -> KubeObject:
+    """What stands before the API server may answer 200 with anything."""
+    try:
+        return _decode_object(data)
+    except msgspec.MsgspecError as error:
+        raise ClusterUnreachableError(f"{call.method} {call.path}: the answer is no Kubernetes object: {error}") from error
 
 
 def _api_error(call: _Call, status: int, data: bytes, retry_after: str | None) -> ApiError:
