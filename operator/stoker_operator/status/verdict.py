@@ -19,7 +19,7 @@ MAX_CONDITION_MESSAGE = 32768
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`accepted` is what stands at SpecAccepted: its reason may be finer than Ready's. None: everything was taken."""
+    """`rejection` is the reason and message of SpecAccepted: its reason may be finer than Ready's. None: everything was taken."""
 
     reason: Reason
     message: str
