@@ -62,6 +62,7 @@ METRICS_PATH = "/metrics"
 LIVENESS_PATH = "/livez"
 READINESS_PATH = "/readyz"
 STARTUP_PATH = "/startupz"
+LOAD_PATH = "/load"
 
 SOCKETS_PATH = "/run/stoker"
 CACHE_PATH = "/var/cache/stoker"

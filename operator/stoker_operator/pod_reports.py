@@ -7,7 +7,8 @@ from typing import Annotated, TypeVar
 import httpx
 import msgspec
 
-API_PORT = 8000
+from stoker_operator.names import HTTP_PORT, LOAD_PATH, READINESS_PATH, STARTUP_PATH
+
 LIMIT_SECONDS = 2.0
 """All three answers together: a pod that does not answer holds up no reconcile."""
 MAX_BODY_BYTES = 65536
@@ -77,7 +78,7 @@ AnswerT = TypeVar("AnswerT", Startup, Readiness, Load)
 class PodReporter:
     """Asks pods. Meant for those that are not ready, and before replicas are taken away: a ready pod's probes are the kubelet's."""
 
-    def __init__(self, client: httpx.AsyncClient, port: int = API_PORT) -> None:
+    def __init__(self, client: httpx.AsyncClient, port: int = HTTP_PORT) -> None:
         self._client = client
         self._port = port
 
@@ -88,7 +89,7 @@ class PodReporter:
         host = f"[{pod_ip}]" if ":" in pod_ip else pod_ip
         base = f"http://{host}:{self._port}"
         startup, readiness, load = await asyncio.gather(
-            self._get(f"{base}/startupz", Startup), self._get(f"{base}/readyz", Readiness), self._get(f"{base}/load", Load)
+            self._get(base + STARTUP_PATH, Startup), self._get(base + READINESS_PATH, Readiness), self._get(base + LOAD_PATH, Load)
         )
         return PodReport(startup, readiness, load)
 
@@ -101,9 +102,10 @@ class PodReporter:
             return None
 
     async def _read(self, url: str) -> bytes:
+        """As it was sent: a compressed answer would unfold to a thousand times what the limit sees."""
         body = bytearray()
-        async with self._client.stream("GET", url) as response:
-            async for chunk in response.aiter_bytes():
+        async with self._client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
+            async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > MAX_BODY_BYTES:
                     return b""
