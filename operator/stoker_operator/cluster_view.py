@@ -8,6 +8,7 @@ from stoker_operator.cluster_kinds import NODE, PERSISTENT_VOLUME_CLAIM, POD
 from stoker_operator.errors import ApiError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import TEMPLATE_INPUTS_ANNOTATION
+from stoker_operator.plan import model_claim
 from stoker_operator.resources.context import Defaults
 from stoker_operator.resources.pod_template import pod_template
 from stoker_operator.resources.template_inputs import template_inputs
@@ -61,7 +62,7 @@ class ViewReader:
 
     async def _claims_of(self, deployment: InferenceDeployment) -> list[KubeObject]:
         spec, namespace = deployment.spec, deployment.metadata.namespace
-        if spec.cache.type != "PersistentVolumeClaim" and not spec.model.uri.startswith("pvc://") and not spec.pod_template.spec.get("volumes"):
+        if spec.cache.type != "PersistentVolumeClaim" and model_claim(spec.model.uri) is None and not spec.pod_template.spec.get("volumes"):
             return []
         names = claim_names(pod_template(deployment, self._defaults)["spec"])
         return [claim for name in sorted(names) if (claim := await self._claim(namespace, name)) is not None]

@@ -1,9 +1,10 @@
 """Rules about `spec.model`."""
 
+from stoker_engine.hub.address import SCHEME as HUB_SCHEME
+from stoker_engine.model_files import is_on_hub
 from stoker_operator.rule import Rule, spec_rule
 from stoker_operator.v1alpha1 import InferenceDeployment
 
-HUB_SCHEME = "hf://"
 UNREADABLE_SCHEMES = ("s3://", "oci://")
 
 
@@ -13,7 +14,7 @@ def _aliases_differ(deployment: InferenceDeployment) -> bool:
 
 
 def _is_on_a_hub(deployment: InferenceDeployment) -> bool:
-    return deployment.spec.model.uri.startswith(HUB_SCHEME)
+    return is_on_hub(deployment.spec.model.uri)
 
 
 MODEL_RULES: tuple[Rule, ...] = (

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from stoker_engine.model_files import is_on_hub
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import CACHE_PATH, SOCKETS_PATH
 from stoker_operator.plan import PVC_MOUNT, model_claim
 from stoker_operator.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 
-HUB_SCHEME = "hf://"
 SOCKETS_SIZE = "16Mi"
 """Three sockets and a lock take a few kilobytes of memory."""
 
@@ -36,7 +36,7 @@ class PodVolume:
 
 def is_downloaded(deployment: InferenceDeployment) -> bool:
     """Whether the model comes from a hub into the cache volume."""
-    return deployment.spec.model.uri.startswith(HUB_SCHEME)
+    return is_on_hub(deployment.spec.model.uri)
 
 
 def pod_volumes(deployment: InferenceDeployment) -> tuple[PodVolume, ...]:

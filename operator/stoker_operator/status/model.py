@@ -2,6 +2,7 @@
 
 import re
 
+from stoker_engine.model_files import is_on_hub
 from stoker_operator.observed import Observed
 from stoker_operator.pod_reports import Startup
 from stoker_operator.status.conditions import Finding
@@ -12,19 +13,13 @@ from stoker_operator.status.text import one_line
 from stoker_operator.status_types import DownloadStatus, ModelStatus
 from stoker_operator.v1alpha1 import InferenceDeployment
 
-DOWNLOADED_SCHEME = "hf://"
 DOWNLOADING = "downloading"
 """The phase in which an engine, or an api, waits for the model's files."""
 
 BEFORE_DOWNLOAD = frozenset({"", "starting", "waiting_for_engine", "failed", DOWNLOADING})
-DOWNLOAD_FAILURES = {
-    "AuthRequired": "AuthRequired",
-    "DiskFull": "DiskFull",
-    "DownloadFailed": "DownloadFailed",
-    "ModelNotFound": "DownloadFailed",
-    "RateLimited": "RateLimited",
-}
-"""The programs' reasons, and the condition's."""
+DOWNLOAD_FAILURES = frozenset({"AuthRequired", "DiskFull", "DownloadFailed"})
+"""The programs' reasons, which are the condition's too."""
+
 RATE_LIMIT = "(429)"
 """In what an engine says it waits for."""
 
@@ -33,13 +28,13 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 def find_model_cached(deployment: InferenceDeployment | None, observed: Observed, replicas: Replicas) -> Finding | None:
     """None for a model that is not downloaded."""
-    if deployment is None or not deployment.spec.model.uri.startswith(DOWNLOADED_SCHEME):
+    if deployment is None or not is_on_hub(deployment.spec.model.uri):
         return None
     if any(_has_files(observed, pod) for pod in replicas.updated):
         return Finding("ModelCached", "True", "Cached", "The model's files are there.")
     failed = next((end for pod in replicas.updated for end in failures_of(pod) if end.reason in DOWNLOAD_FAILURES), None)
     if failed is not None:
-        return Finding("ModelCached", "False", DOWNLOAD_FAILURES[failed.reason], one_line(f"Pod {failed.pod}: {failed.message}"))
+        return Finding("ModelCached", "False", failed.reason, one_line(f"Pod {failed.pod}: {failed.message}"))
     furthest = _furthest(observed, replicas)
     if furthest is None or furthest.phase != DOWNLOADING:
         return Finding("ModelCached", "Unknown", "Downloading", "No pod has told yet whether the model's files are there.")
@@ -51,7 +46,7 @@ def find_model(deployment: InferenceDeployment | None, observed: Observed, repli
     """None for a model that is not downloaded. What pods do not tell any more stays as it was."""
     if deployment is None:
         return previous
-    if not deployment.spec.model.uri.startswith(DOWNLOADED_SCHEME):
+    if not is_on_hub(deployment.spec.model.uri):
         return None
     revision = deployment.spec.model.revision
     known, furthest = previous or ModelStatus(), _furthest(observed, replicas)
