@@ -16,7 +16,6 @@ class Terminated(_Part, frozen=True):
     exit_code: int
     reason: str = ""
     message: str = ""
-    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 
@@ -43,10 +42,6 @@ class Container(_Part, frozen=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
-
-    @property
-    def last_end(self) -> Terminated | None:
-        return self.state.terminated or self.last_state.terminated
 
 
 class ObjectCondition(_Part, frozen=True):
