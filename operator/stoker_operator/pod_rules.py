@@ -7,7 +7,7 @@ from stoker_operator.rule import Rule, spec_rule
 from stoker_operator.v1alpha1 import InferenceDeployment
 
 PROGRESS_SECONDS = 300
-"""How much longer than a start a rollout may go without progress, unless the spec says."""
+"""How much longer than a start a rollout may go without progress, unless the spec says: for the node, the images, the api."""
 
 
 def progress_deadline_seconds(deployment: InferenceDeployment) -> int:

@@ -1,21 +1,17 @@
 """The Deployment: the replicas' pod template, how many of them, and how a change reaches them."""
 
-import math
 from dataclasses import dataclass
 
-from stoker_engine.config import seconds
 from stoker_operator import kube_object
 from stoker_operator.cluster_kinds import DEPLOYMENT
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import RENDERED_BY_ANNOTATION, TEMPLATE_INPUTS_ANNOTATION
+from stoker_operator.pod_rules import progress_deadline_seconds
 from stoker_operator.resources.child import annotate, build_child, mark_desired, selector_labels
 from stoker_operator.resources.context import DeploymentStrategy, RenderContext
 from stoker_operator.resources.pod_template import pod_template
 from stoker_operator.resources.template_inputs import template_inputs
-from stoker_operator.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
-
-PROGRESS_MARGIN_SECONDS = 300
-"""For all of a start that is not the engine's: the node, the images, the api."""
+from stoker_operator.v1alpha1 import InferenceDeployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +26,7 @@ def build_deployment(deployment: InferenceDeployment, context: RenderContext) ->
         "replicas": spec.replicas,
         "selector": {"matchLabels": selector_labels(deployment)},
         "minReadySeconds": spec.rollout.min_ready_seconds,
-        "progressDeadlineSeconds": _progress_deadline(spec),
+        "progressDeadlineSeconds": progress_deadline_seconds(deployment),
         "revisionHistoryLimit": spec.rollout.revision_history_limit,
         "strategy": _strategy(context.strategy),
         **({"paused": True} if spec.paused else {}),
@@ -60,11 +56,3 @@ def _strategy(strategy: DeploymentStrategy) -> KubeObject:
     if strategy.type == "Recreate":
         return {"type": "Recreate"}
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": strategy.max_surge, "maxUnavailable": strategy.max_unavailable}}
-
-
-def _progress_deadline(spec: InferenceDeploymentSpec) -> int:
-    """The default is longer than minReadySeconds, as the API server demands."""
-    rollout = spec.rollout
-    if rollout.progress_deadline_seconds is not None:
-        return rollout.progress_deadline_seconds
-    return max(math.ceil(seconds(spec.lifecycle.startup_timeout)), rollout.min_ready_seconds) + PROGRESS_MARGIN_SECONDS

@@ -117,7 +117,7 @@ def test_recreate_has_no_numbers(make_deployment: MakeDeployment, context: Rende
     assert spec["strategy"] == {"type": "Recreate"}
 
 
-@pytest.mark.parametrize(("spec", "deadline"), [({"lifecycle": {"startupTimeout": "90s"}}, 390), ({"rollout": {"minReadySeconds": 3600}}, 3900)])
+@pytest.mark.parametrize(("spec", "deadline"), [({"lifecycle": {"startupTimeout": "90s"}}, 390), ({"rollout": {"minReadySeconds": 2099}}, 2100)])
 def test_a_rollout_may_take_a_start_and_five_minutes(render_by_kind: RenderByKind, spec: dict[str, Any], deadline: int) -> None:
     assert render_by_kind(**spec)["Deployment"]["spec"]["progressDeadlineSeconds"] == deadline
 
