@@ -11,6 +11,7 @@ from stoker_operator.errors import ClusterError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import FIELD_MANAGER
 from stoker_operator.status.notices import Notice
+from stoker_operator.status.text import timestamp
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class EventPoster:
         name, count, posted_at = self._posted.get(same, ("", 0, 0.0))
         try:
             if count and time.monotonic() - posted_at < SAME_SECONDS:
-                await self._cluster.merge(EVENT, kube_object.namespace(regarding), name, {"count": count + 1, "lastTimestamp": _now()})
+                await self._cluster.merge(EVENT, kube_object.namespace(regarding), name, {"count": count + 1, "lastTimestamp": timestamp(datetime.now(UTC))})
             else:
                 name, count = f"{kube_object.name(regarding)}.{time.time_ns():x}", 0
                 await self._cluster.create(EVENT, self._event(name, regarding, notice))
@@ -51,7 +52,7 @@ class EventPoster:
     def _event(self, name: str, regarding: KubeObject, notice: Notice) -> KubeObject:
         metadata = regarding["metadata"]
         involved = {field: metadata[field] for field in ("name", "namespace", "uid", "resourceVersion")}
-        now = _now()
+        now = timestamp(datetime.now(UTC))
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
@@ -67,7 +68,3 @@ class EventPoster:
             "reportingInstance": self._reporter,
             "source": {"component": FIELD_MANAGER},
         }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

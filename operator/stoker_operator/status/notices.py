@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from stoker_operator.status.text import one_line
 from stoker_operator.status_types import InferenceDeploymentStatus
 
 
@@ -24,7 +25,7 @@ def _readiness(previous: InferenceDeploymentStatus, current: InferenceDeployment
     was, ready = (next((each for each in status.conditions if each.type == "Ready"), None) for status in (previous, current))
     if ready is None or (was is not None and (was.status, was.reason) == (ready.status, ready.reason)):
         return None
-    return Notice("Normal" if ready.status == "True" or ready.reason in _USUAL else "Warning", ready.reason, ready.message[:_MAX_MESSAGE])
+    return Notice("Normal" if ready.status == "True" or ready.reason in _USUAL else "Warning", ready.reason, one_line(ready.message))
 
 
 def _failure(previous: InferenceDeploymentStatus, current: InferenceDeploymentStatus) -> Notice | None:
@@ -33,7 +34,7 @@ def _failure(previous: InferenceDeploymentStatus, current: InferenceDeploymentSt
         return None
     words = f": {failure.message}" if failure.message else ""
     text = f"Pod {failure.pod}: container {failure.container} ended with exit code {failure.exit_code} ({failure.reason}){words}"
-    return Notice("Warning", "Failed", text[:_MAX_MESSAGE])
+    return Notice("Warning", "Failed", one_line(text))
 
 
 def _drain(previous: InferenceDeploymentStatus, current: InferenceDeploymentStatus) -> Notice | None:
@@ -47,5 +48,3 @@ def _drain(previous: InferenceDeploymentStatus, current: InferenceDeploymentStat
 
 
 _USUAL = frozenset({"RollingOut", "ModelLoading", "Paused"})
-_MAX_MESSAGE = 1024
-"""The API server's limit on an Event's note."""
