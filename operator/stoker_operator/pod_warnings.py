@@ -8,11 +8,11 @@ from stoker_operator.cluster_kinds import EVENT
 from stoker_operator.errors import ApiError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.observed import PodWarning
+from stoker_operator.status.ends import SIGKILLED
 
 MAX_PODS = 4
 """Asked about in one look: the others of a rollout tell the same."""
 
-SIGKILLED = 137
 HELD_UP = frozenset({"ErrImageNeverPull", "Failed", "FailedAttachVolume", "FailedMount", "InspectFailed"})
 """The kubelet's reasons for what keeps a pod's containers from starting."""
 

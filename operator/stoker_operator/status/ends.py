@@ -10,6 +10,7 @@ from stoker_operator.names import ENGINE
 from stoker_operator.status.objects import Container, Pod, Terminated
 from stoker_operator.status.text import last_line, one_line
 
+SIGKILLED = 137
 OOM_KILLED = "OOMKilled"
 """The kubelet's reason, and its only word on why a container was killed."""
 

@@ -8,7 +8,7 @@ from stoker_operator.names import API, ENGINE
 from stoker_operator.observed import PodWarning
 from stoker_operator.pod_reports import PodReport
 from stoker_operator.spec_sections import AcceleratorConfig
-from stoker_operator.status.ends import OOM_KILLED, End, failures_of
+from stoker_operator.status.ends import OOM_KILLED, SIGKILLED, End, failures_of
 from stoker_operator.status.objects import Container, Pod
 from stoker_operator.status.reasons import Reason
 from stoker_operator.status.text import one_line
@@ -19,7 +19,6 @@ REFERENCE_EVENTS = frozenset({"Failed", "FailedMount", "FailedAttachVolume"})
 CONFIG_REASON = "CreateContainerConfigError"
 START_REASONS = frozenset({CONFIG_REASON, "CreateContainerError", "RunContainerError"})
 HUNG_STATES = frozenset({"hung", "unresponsive"})
-SIGKILLED = 137
 
 RECOVERED = timedelta(seconds=30)
 """A pod that turns unready this long after a container's restart had got over that restart: its probes tell of an end sooner."""
