@@ -87,7 +87,9 @@ class Operation:
             )
         )
         try:
-            await asyncio.wait([watching, asyncio.create_task(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+            begun = asyncio.create_task(ready.wait())
+            await asyncio.wait([watching, begun], return_when=asyncio.FIRST_COMPLETED)
+            begun.cancel()
             self.take_signals()
             await asyncio.wait([watching])
         finally:
