@@ -46,7 +46,6 @@ def padded_rows(num_rows: int) -> int:
     A row alone has other bits than among others, with a float32 weight of [576, 1536] or a bfloat16 one of [3072, 2048]. In any two larger numbers, and
     with 1 to 16 threads, it has the same.
 
-
     oneDNN compiles a kernel for each number it meets, and keeps it: with any number, 4,000 short requests made the engine's heap grow by 220 MB, with
     these by 13 MB, all of it in the first 1,200. Mixed load with long prompts meets them slowly: 120 MB over 7,000 requests, and 0.2 MB over 1,400 once all
     had been met.
