@@ -27,6 +27,9 @@ MAX_WAIT_SECONDS = 30.0
 TIMEOUT_SECONDS = 30.0
 """For the hub's next byte: one that takes connections and says nothing counts as failed."""
 
+MAX_ASKED_SECONDS = 86400.0
+"""A hub that asks for more asks for more than any startupTimeout."""
+
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _RATE_LIMIT_PREFIX = "t="
 
@@ -166,8 +169,8 @@ def _wait_of(response: httpx2.Response) -> float | None:
     """Seconds, by `Retry-After: 30` or `RateLimit: "api";r=0;t=30`, and one more, since both are whole numbers."""
     for value in (response.headers.get("Retry-After", ""), *response.headers.get("RateLimit", "").replace(" ", "").split(";")):
         number = value.removeprefix(_RATE_LIMIT_PREFIX)
-        if number.isdigit():
-            return float(number) + 1
+        if number.isdecimal():
+            return min(float(number), MAX_ASKED_SECONDS) + 1
     return None
 
 
