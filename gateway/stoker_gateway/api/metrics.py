@@ -70,13 +70,17 @@ class Metrics:
         return self._render(self._vllm, self._vllm_registry, status)
 
     def gauges(self, status: EngineStatus) -> Gauges:
-        """What the pages would say now; without an engine, nothing runs or waits."""
-        if not status.is_connected:
-            self._values.numbers.update(dict.fromkeys(_GAUGES, 0))
+        """What the pages would say now."""
+        self._forget_lost_engine(status)
         return Gauges(*(self._values.numbers[name] for name in _GAUGES))
 
+    def _forget_lost_engine(self, status: EngineStatus) -> None:
+        """Without an engine nothing runs or waits."""
+        if not status.is_connected:
+            self._values.numbers.update(dict.fromkeys(_GAUGES, 0))
+
     def _render(self, collector: "_NamedCollector", registry: CollectorRegistry, status: EngineStatus) -> bytes:
-        self.gauges(status)
+        self._forget_lost_engine(status)
         self._values.by_label["engine_state"] = {state.value: state is status.state for state in EngineState}
         collector.status = status
         return generate_latest(registry)
