@@ -6,13 +6,11 @@ from stoker_engine.model_files import is_on_hub
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import CACHE_PATH, SOCKETS_PATH
 from stoker_operator.plan import PVC_MOUNT, model_claim
+from stoker_operator.quantities import same_amount
 from stoker_operator.v1alpha1 import InferenceDeployment, InferenceDeploymentSpec
 
 SOCKETS_SIZE = "16Mi"
 """Three sockets and a lock take a few kilobytes of memory."""
-
-UNSET_SHARED_MEMORY = frozenset({"auto", "0", 0})
-"""One process needs no more than the runtime's own 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,10 @@ def pod_volumes(deployment: InferenceDeployment) -> tuple[PodVolume, ...]:
         PodVolume("sockets", {"emptyDir": {"medium": "Memory", "sizeLimit": SOCKETS_SIZE}}, SOCKETS_PATH),
         PodVolume("tmp", {"emptyDir": {}}, "/tmp"),
     ]
-    if spec.shared_memory.size_limit not in UNSET_SHARED_MEMORY:
-        memory = {"medium": "Memory", "sizeLimit": spec.shared_memory.size_limit}
+    size = spec.shared_memory.size_limit
+    # auto: one process needs no more than the runtime's own 64 MiB. A volume whose limit is 0 would have none.
+    if size != "auto" and not same_amount(size, 0):
+        memory = {"medium": "Memory", "sizeLimit": size}
         volumes.append(PodVolume("shm", {"emptyDir": memory}, "/dev/shm", engine_only=True))
     if is_downloaded(deployment):
         volumes.append(PodVolume("model-cache", _cache_source(spec), CACHE_PATH))
