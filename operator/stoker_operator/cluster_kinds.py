@@ -45,4 +45,10 @@ CHILDREN = (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT, POD_DISRUPTION_BUDGET, NETWORK
 OBSERVED = (REPLICA_SET, POD)
 """What others make of the children."""
 
+
+def watched_kinds(*, has_pod_monitors: bool) -> tuple[ClusterKind, ...]:
+    """What is watched, and listed anew: PodMonitors only where the API server knows them."""
+    return tuple(kind for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED) if kind is not POD_MONITOR or has_pod_monitors)
+
+
 BY_KIND = {kind.kind: kind for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED)}

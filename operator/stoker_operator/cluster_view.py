@@ -2,17 +2,14 @@
 
 from datetime import datetime
 
-from stoker_operator import kube_object
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import NODE, PERSISTENT_VOLUME_CLAIM, POD
 from stoker_operator.errors import ApiError
 from stoker_operator.kube_object import KubeObject
-from stoker_operator.names import TEMPLATE_INPUTS_ANNOTATION
 from stoker_operator.plan import model_claim
 from stoker_operator.resources.context import Defaults
 from stoker_operator.resources.pod_template import pod_template
-from stoker_operator.resources.template_inputs import template_inputs
-from stoker_operator.rollout import ClusterView, is_stuck
+from stoker_operator.rollout import ClusterView, begins_rollout, is_stuck
 from stoker_operator.store import Store
 from stoker_operator.v1alpha1 import InferenceDeployment
 
@@ -35,7 +32,7 @@ class ViewReader:
         key = deployment.metadata.namespace, deployment.metadata.name
         claims = await self._claims_of(deployment)
         pods = self._store.of(key, POD.kind)
-        if _begins(deployment, live):
+        if live is not None and begins_rollout(deployment, live):
             return await self._look(claims, now) or ClusterView(pods, None, claims, now)
         if is_stuck(deployment, pods, now):
             return await self._look_again(claims, now) or ClusterView(pods, None, claims, now)
@@ -82,7 +79,3 @@ def claim_names(pod_spec: KubeObject) -> set[str]:
     sources = [volume.get("persistentVolumeClaim") for volume in volumes if isinstance(volume, dict)] if isinstance(volumes, list) else []
     names = [source.get("claimName") for source in sources if isinstance(source, dict)]
     return {name for name in names if isinstance(name, str) and name}
-
-
-def _begins(deployment: InferenceDeployment, live: KubeObject | None) -> bool:
-    return live is not None and kube_object.annotations(live).get(TEMPLATE_INPUTS_ANNOTATION) != template_inputs(deployment)

@@ -10,6 +10,7 @@ import kopf
 from stoker_engine.config import seconds
 from stoker_operator.apply import Applier
 from stoker_operator.cluster import Cluster
+from stoker_operator.cluster_kinds import watched_kinds
 from stoker_operator.cluster_view import ViewReader
 from stoker_operator.config import OperatorConfig
 from stoker_operator.errors import ClusterError
@@ -24,7 +25,7 @@ from stoker_operator.render import Renderer, defaults_of
 from stoker_operator.scale_in import PodPricer
 from stoker_operator.store import Key, Store
 from stoker_operator.watch_feed import WatchFeed
-from stoker_operator.watches import watch_registry, watch_settings, watched_kinds
+from stoker_operator.watches import watch_registry, watch_settings
 from stoker_operator.work_queue import WorkQueue
 from stoker_operator.workers import Workers
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from stoker_operator.cluster import Cluster
-from stoker_operator.cluster_kinds import CHILDREN, INFERENCE_DEPLOYMENT, OBSERVED, POD_MONITOR, ClusterKind
+from stoker_operator.cluster_kinds import INFERENCE_DEPLOYMENT, POD_MONITOR, ClusterKind, watched_kinds
 from stoker_operator.errors import ClusterError
 from stoker_operator.names import INFERENCE_DEPLOYMENT_LABEL
 from stoker_operator.operator_metrics import MANAGED
@@ -31,10 +31,9 @@ class Relist:
         """Takes over what there is, and makes every InferenceDeployment due. Raises ClusterError."""
         self.has_pod_monitors = await self._cluster.serves(POD_MONITOR)
         missed: set[Key] = set()
-        for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED):
-            if kind is not POD_MONITOR or self.has_pod_monitors:
-                for namespace in self._namespaces:
-                    missed.update(await self._list(kind, namespace))
+        for kind in watched_kinds(has_pod_monitors=self.has_pod_monitors):
+            for namespace in self._namespaces:
+                missed.update(await self._list(kind, namespace))
         self._progress.seen()
         MANAGED.set(self._store.num_keys)
         for key in {*missed, *self._store.keys()}:

@@ -48,7 +48,7 @@ def decide_strategy(deployment: InferenceDeployment, defaults: Defaults, live: K
         return choice.tight
     if live is None:
         return choice.roomy
-    begins = kube_object.annotations(live).get(TEMPLATE_INPUTS_ANNOTATION) != template_inputs(deployment)
+    begins = begins_rollout(deployment, live)
     under_way = _is_under_way(live)
     if (under_way or not begins) and _strategy_of(live) == choice.tight:
         return choice.tight
@@ -60,6 +60,11 @@ def decide_strategy(deployment: InferenceDeployment, defaults: Defaults, live: K
     if not is_stuck(deployment, view.pods, view.now) and (under_way or view.nodes is None):
         return choice.roomy
     return choice.tight if _would_make_room(deployment, pod_spec, view) else choice.roomy
+
+
+def begins_rollout(deployment: InferenceDeployment, live: KubeObject) -> bool:
+    """Whether the pods of the Deployment `live` were made from another spec."""
+    return kube_object.annotations(live).get(TEMPLATE_INPUTS_ANNOTATION) != template_inputs(deployment)
 
 
 def is_stuck(deployment: InferenceDeployment, pods: Iterable[KubeObject], now: datetime) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import kopf
 from kubernetes.aio.client.configuration import Configuration
 
-from stoker_operator.cluster_kinds import CHILDREN, INFERENCE_DEPLOYMENT, OBSERVED, POD_MONITOR, ClusterKind
+from stoker_operator.cluster_kinds import INFERENCE_DEPLOYMENT, ClusterKind
 from stoker_operator.names import INFERENCE_DEPLOYMENT_LABEL
 from stoker_operator.watch_feed import WatchFeed
 
@@ -17,10 +17,6 @@ CLIENT_SECONDS = 45.0
 """A watch of which even the end does not arrive is a dead connection."""
 
 CONNECT_SECONDS = 5.0
-
-
-def watched_kinds(*, has_pod_monitors: bool) -> tuple[ClusterKind, ...]:
-    return tuple(kind for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED) if kind is not POD_MONITOR or has_pod_monitors)
 
 
 def watch_registry(kinds: Collection[ClusterKind], feed: WatchFeed, configuration: Configuration) -> kopf.OperatorRegistry:
