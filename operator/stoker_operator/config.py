@@ -5,31 +5,31 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from stoker_engine.config import Duration, DurationBounds, LogLevel
-from stoker_engine.settings import Settings, to_the_end
+from stoker_engine.settings import Settings
 from stoker_engine.version import __version__
 from stoker_operator.pod_spec_types import ImageName, ObjectName, PullPolicy
+from stoker_operator.v1alpha1 import Namespace
 
 LogFormat = Literal["json", "text"]
-NamespaceName = Annotated[str, Meta(pattern=to_the_end(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), max_length=63)]
 
 
 class OperatorConfig(Settings, frozen=True, kw_only=True):
     """What an operator watches, what it runs when a spec does not say, and how it is observed."""
 
     namespaces: Annotated[
-        tuple[NamespaceName, ...],
+        tuple[Namespace, ...],
         Meta(description="Namespace to watch; repeatable. Default: the whole cluster.", extra={"flag": "namespace"}),
     ] = ()
     engine_image: Annotated[ImageName, Meta(description="The engine's image where a spec names none.")] = f"stoker-engine:{__version__}"
     api_image: Annotated[ImageName, Meta(description="The api's image where a spec names none.")] = f"stoker-api:{__version__}"
     image_pull_policy: Annotated[PullPolicy, Meta(description="Pull policy of both where a spec says none.")] = "IfNotPresent"
     gateway_namespace: Annotated[
-        NamespaceName | None, Meta(description="Namespace whose pods may reach the apis, besides their own. Default: the operator's own.")
+        Namespace | None, Meta(description="Namespace whose pods may reach the apis, besides their own. Default: the operator's own.")
     ] = None
     resync: Annotated[Duration, Meta(description="How often everything is listed and looked at anew.", extra={"bounds": DurationBounds()})] = "60s"
     workers: Annotated[int, Meta(ge=1, le=256, description="InferenceDeployments that are worked on at a time.")] = 16
     lease_name: Annotated[ObjectName, Meta(description="Lease whose holder does the work.")] = "stoker-operator"
-    lease_namespace: Annotated[NamespaceName | None, Meta(description="Namespace of the Lease. Default: the operator's own.")] = None
+    lease_namespace: Annotated[Namespace | None, Meta(description="Namespace of the Lease. Default: the operator's own.")] = None
     health_host: Annotated[str, Meta(description="Address of /livez, /readyz and /metrics.")] = "0.0.0.0"
     health_port: Annotated[int, Meta(ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 takes any.")] = 8080
     log_level: Annotated[LogLevel, Meta(description="Least important lines that are logged.")] = "info"
