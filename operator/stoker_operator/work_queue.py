@@ -9,18 +9,18 @@ from typing import Generic, TypeVar
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 60.0
 
-Key = TypeVar("Key", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class WorkQueue(Generic[Key]):
+class WorkQueue(Generic[KeyT]):
     """For one event loop; times are its clock's."""
 
     def __init__(self) -> None:
-        self._ready: OrderedDict[Key, float] = OrderedDict()
-        self._active: dict[Key, float] = {}
-        self._again: dict[Key, float] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._failures: dict[Key, int] = {}
+        self._ready: OrderedDict[KeyT, float] = OrderedDict()
+        self._active: dict[KeyT, float] = {}
+        self._again: dict[KeyT, float] = {}
+        self._timers: dict[KeyT, asyncio.TimerHandle] = {}
+        self._failures: dict[KeyT, int] = {}
         self._wakeup = asyncio.Event()
 
     @property
@@ -38,7 +38,7 @@ class WorkQueue(Generic[Key]):
         """When work began on the key that has been worked on longest."""
         return min(self._active.values(), default=None)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: KeyT) -> None:
         """Due now."""
         self._cancel_timer(key)
         now = asyncio.get_running_loop().time()
@@ -48,7 +48,7 @@ class WorkQueue(Generic[Key]):
         self._ready.setdefault(key, now)
         self._wakeup.set()
 
-    def add_after(self, key: Key, seconds: float) -> None:
+    def add_after(self, key: KeyT, seconds: float) -> None:
         """Due in `seconds`, or earlier if something else asks for that."""
         loop = asyncio.get_running_loop()
         if seconds <= 0:
@@ -62,7 +62,7 @@ class WorkQueue(Generic[Key]):
         self._cancel_timer(key)
         self._timers[key] = loop.call_later(seconds, self._due, key)
 
-    def retry(self, key: Key, *, at_least: float = 0.0) -> float:
+    def retry(self, key: KeyT, *, at_least: float = 0.0) -> float:
         """Due after this key's next delay, doubled with each failure in a row; returns the delay in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -71,11 +71,11 @@ class WorkQueue(Generic[Key]):
         self.add_after(key, delay)
         return delay
 
-    def succeeded(self, key: Key) -> None:
+    def succeeded(self, key: KeyT) -> None:
         """The next failure starts the delays anew."""
         self._failures.pop(key, None)
 
-    async def get(self) -> Key:
+    async def get(self) -> KeyT:
         """The key that has been due longest. `done` must follow."""
         while not self._ready:
             self._wakeup.clear()
@@ -84,7 +84,7 @@ class WorkQueue(Generic[Key]):
         self._active[key] = asyncio.get_running_loop().time()
         return key
 
-    def done(self, key: Key) -> None:
+    def done(self, key: KeyT) -> None:
         """The worker has finished; what came for the key meanwhile makes it due again."""
         del self._active[key]
         since = self._again.pop(key, None)
@@ -98,11 +98,11 @@ class WorkQueue(Generic[Key]):
             timer.cancel()
         self._timers.clear()
 
-    def _due(self, key: Key) -> None:
+    def _due(self, key: KeyT) -> None:
         self._timers.pop(key, None)
         self.add(key)
 
-    def _cancel_timer(self, key: Key) -> None:
+    def _cancel_timer(self, key: KeyT) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
