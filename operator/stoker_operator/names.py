@@ -30,7 +30,7 @@ RENDERED_BY_ANNOTATION = f"{GROUP}/rendered-by"
 """On the Deployment: the hash of the operator and the default images that made its pod template."""
 
 RETRIED_AT_ANNOTATION = f"{GROUP}/retried-at"
-"""On the Deployment: when we last had pods tried again that the API server had refused."""
+"""On a ReplicaSet: when we last had pods tried again that the API server had refused."""
 
 RESTARTED_AT_ANNOTATION = f"{GROUP}/restarted-at"
 """On the pods: the spec's restartedAt."""

@@ -1,11 +1,12 @@
 """Pods that the API server refuses: the ReplicaSet's controller waits twice as long after each refusal, up to a quarter of an hour; we have it try sooner."""
 
 import logging
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from stoker_operator import kube_object
 from stoker_operator.cluster import Cluster
-from stoker_operator.cluster_kinds import DEPLOYMENT
+from stoker_operator.cluster_kinds import REPLICA_SET
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import RETRIED_AT_ANNOTATION
 from stoker_operator.store import Store
@@ -17,33 +18,34 @@ RETRY_SECONDS = 10.0
 
 
 class PodRetrier:
-    """Deployments pass an annotation on to their ReplicaSets, and a changed ReplicaSet is looked at at once. No pod template and no generation changes."""
+    """A ReplicaSet of which anything changes is looked at at once. (An annotation of a Deployment would do, too, but makes a new generation of it.)"""
 
     def __init__(self, cluster: Cluster, store: Store) -> None:
         self._cluster = cluster
         self._store = store
 
-    async def retry(self, deployment: KubeObject, now: datetime) -> float | None:
-        """Tries again if it is time; seconds until the next try, None where no pods are refused. Raises ClusterError."""
-        since = _refused_since(deployment)
-        if since is None:
-            return None
+    async def retry(self, replica_sets: Iterable[KubeObject], now: datetime) -> float | None:
+        """Tries again where it is time; seconds until the next try, None where no pods are refused. Raises ClusterError."""
+        waits = [await self._retry(each, since, now) for each in replica_sets if (since := _refused_since(each)) is not None]
+        return min(waits, default=None)
+
+    async def _retry(self, replica_set: KubeObject, since: datetime, now: datetime) -> float:
         rest = RETRY_SECONDS - (now - since).total_seconds()
         if rest > 0:
             return rest
         annotations = {RETRIED_AT_ANNOTATION: now.astimezone(UTC).isoformat(timespec="seconds")}
-        namespace, name = kube_object.namespace(deployment), kube_object.name(deployment)
-        self._store.put(await self._cluster.merge(DEPLOYMENT, namespace, name, {"metadata": {"annotations": annotations}}))
-        logger.info("The API server refused pods; they are tried again")
+        namespace, name = kube_object.namespace(replica_set), kube_object.name(replica_set)
+        self._store.put(await self._cluster.merge(REPLICA_SET, namespace, name, {"metadata": {"annotations": annotations}}))
+        logger.info("The API server refused pods of %s; they are tried again", name)
         return RETRY_SECONDS
 
 
-def _refused_since(deployment: KubeObject) -> datetime | None:
+def _refused_since(replica_set: KubeObject) -> datetime | None:
     """When its pods were first refused, or last tried again by us; None where they are not refused."""
-    failure = kube_object.condition(deployment, "ReplicaFailure")
+    failure = kube_object.condition(replica_set, "ReplicaFailure")
     if failure is None or failure.get("status") != "True":
         return None
-    retried_at = _moment(kube_object.annotations(deployment).get(RETRIED_AT_ANNOTATION, ""))
+    retried_at = _moment(kube_object.annotations(replica_set).get(RETRIED_AT_ANNOTATION, ""))
     return max(datetime.fromisoformat(failure["lastTransitionTime"]), retried_at)
 
 

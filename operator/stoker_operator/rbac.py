@@ -39,7 +39,7 @@ WATCHED_NAMESPACES: tuple[Grant, ...] = (
     Grant(INFERENCE_DEPLOYMENT, ("update",), subresource="finalizers"),
     # `get`: what stands where a child should be. `create` and `patch`: together they are a server-side apply.
     *(Grant(kind, ("get", "list", "watch", "create", "patch", "delete")) for kind in CHILDREN),
-    Grant(REPLICA_SET, ("list", "watch")),
+    Grant(REPLICA_SET, ("list", "watch", "patch")),
     Grant(POD, ("list", "watch", "patch")),
     Grant(PERSISTENT_VOLUME_CLAIM, ("get",)),
     Grant(EVENT, ("list", "create", "patch")),

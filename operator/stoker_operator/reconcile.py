@@ -60,7 +60,7 @@ class Reconciler:
         observed = await self._parts.observer.look(obj, rendering, problems, decode_error)
         await self._report(obj, deployment, observed)
         self._store.forget_departed(key, observed.pods)
-        return _soonest(_next_look(observed), await self._retry_pods(observed))
+        return _soonest(_next_look(observed), await self._parts.retrier.retry(observed.replica_sets, datetime.now(UTC)))
 
     async def _apply(self, obj: KubeObject, deployment: InferenceDeployment) -> tuple[ApplyProblem, ...]:
         key, uid = (deployment.metadata.namespace, deployment.metadata.name), obj["metadata"]["uid"]
@@ -72,9 +72,6 @@ class Reconciler:
         problems = await self._parts.applier.apply_all(children, uid)
         await self._parts.applier.remove_unwanted(key, uid, children)
         return problems
-
-    async def _retry_pods(self, observed: Observed) -> float | None:
-        return None if observed.deployment is None else await self._parts.retrier.retry(observed.deployment, datetime.now(UTC))
 
     async def _report(self, obj: KubeObject, deployment: InferenceDeployment | None, observed: Observed) -> None:
         previous = decode_status(obj)

@@ -93,6 +93,7 @@
   verbs:
   - list
   - watch
+  - patch
 - apiGroups:
   - ''
   resources:
