@@ -34,6 +34,8 @@ class Store:
         self._kept: dict[str, dict[tuple[str, str], _Kept]] = defaultdict(dict)
         self._by_key: dict[Key, set[tuple[str, str]]] = defaultdict(set)
         """For each InferenceDeployment: kind and name of what carries its label."""
+        self._removed: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+        """At which version an object was deleted: a list or an answer that was under way then may still bring it."""
         self._departed: dict[Key, dict[str, bytes]] = defaultdict(dict)
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
@@ -53,13 +55,14 @@ class Store:
         return len(self._kept[INFERENCE_DEPLOYMENT.kind])
 
     def put(self, obj: KubeObject) -> bool:
-        """Keeps `obj` unless a newer one, or this very one, is there; says whether it is news."""
+        """Keeps `obj` unless a newer one, or this very one, is there or was deleted; says whether it is news."""
         kind, place = kube_object.kind(obj), (kube_object.namespace(obj), kube_object.name(obj))
         version = version_of(obj)
         before = self._kept[kind].get(place)
-        if before is not None and before.version >= version:
+        if (before is not None and before.version >= version) or self._removed[kind].get(place, -1) >= version:
             return False
         self._forget(kind, place)
+        self._removed[kind].pop(place, None)
         key = key_of(obj)
         self._kept[kind][place] = _Kept(version, key, _encode(_without_noise(obj)))
         if key is not None and kind != INFERENCE_DEPLOYMENT.kind:
@@ -69,11 +72,12 @@ class Store:
     def remove(self, obj: KubeObject) -> bool:
         """Forgets `obj` unless a newer one of its name is there; says whether it was there."""
         kind, place = kube_object.kind(obj), (kube_object.namespace(obj), kube_object.name(obj))
-        kept = self._kept[kind].get(place)
-        if kept is None or kept.version > version_of(obj):
+        kept, version = self._kept[kind].get(place), version_of(obj)
+        if kept is not None and kept.version > version:
             return False
+        self._removed[kind][place] = version
         self._forget(kind, place)
-        return True
+        return kept is not None
 
     def replace(self, kind: str, namespace: str | None, listed: Iterable[KubeObject], version: int) -> Iterator[Key]:
         """Takes over a list of a namespace (None: the cluster) made at `version`; yields whose objects were other than thought."""
@@ -87,6 +91,9 @@ class Store:
                 self._forget(kind, place)
                 if kept.key is not None:
                     yield kept.key
+        for place, removed_at in list(self._removed[kind].items()):
+            if removed_at <= version and namespace in (None, place[0]):
+                del self._removed[kind][place]
 
     def keep_departed(self, pod: KubeObject) -> None:
         """A pod as it was when it went: its containers' last words are nowhere else."""

@@ -32,6 +32,16 @@ def test_a_late_word_of_a_deletion_does_not_remove_the_object_that_came_after():
     assert store.get("Service", "ns", "m") is None and store.of(("ns", "m"), "Service") == []
 
 
+def test_what_was_under_way_when_an_object_was_deleted_does_not_bring_it_back():
+    store = Store()
+    store.put(_object("Pod", "a", 5, "m"))
+    assert store.remove(_object("Pod", "a", 9, "m"))
+    assert not store.put(_object("Pod", "a", 8, "m"))
+    assert list(store.replace("Pod", None, [_object("Pod", "a", 5, "m")], version=7)) == []
+    assert store.get("Pod", "ns", "a") is None
+    assert store.put(_object("Pod", "a", 10, "m"))
+
+
 def test_a_list_replaces_what_is_older_than_it_and_names_whose_objects_were_other():
     store = Store()
     for obj in (_object("Pod", "gone", 1, "x"), _object("Pod", "same", 2, "y"), _object("Pod", "newer", 50, "z")):
