@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+
 from cluster.cluster import Cluster, Manifest, pod_security
 from deployed import KIND, Deployed
 from operator_process import OperatorAccount, OperatorProcess, operator_account, running_operator
@@ -26,7 +28,7 @@ class Operated:
         self.folder = folder
 
     def apply(self, name: str, **spec: object) -> Deployed:
-        """With 0 replicas and a file that is nowhere, unless `spec` says more."""
+        """With 0 replicas, unless `spec` says more."""
         self.cluster.apply(self.manifest(name, **spec))
         return Deployed(self.cluster, name, self.namespace)
 
@@ -44,6 +46,14 @@ def scripted(script: Mapping[str, object], **pod_spec: object) -> Manifest:
     """A podTemplate whose engine follows `script`."""
     command = ["python3", "-P", "-m", "stoker_engine.testing", json.dumps({**ANSWER, **script})]
     return {"spec": {"initContainers": [{"name": "engine", "command": command}], **pod_spec}}
+
+
+def answers(model: Deployed) -> bool:
+    """Whether a request through the Service is answered by a scripted engine."""
+    asked = {"model": model.name, "prompt": "Hello", "max_tokens": 3}
+    with httpx.Client(trust_env=False, timeout=10) as client:
+        answer = client.post(f"{model.url}/v1/completions", json=asked)
+    return answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 3
 
 
 @contextmanager

@@ -1,23 +1,29 @@
 """Conditions on a real kubelet, scheduler and API server: what fails, in whose words, how soon, and that it is over once its cause is."""
 
+import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 import pytest
 from kubernetes.dynamic.exceptions import DynamicApiError
 
-from cluster.cluster import Cluster, Manifest
-from deployed import Deployed, condition_of, remove
+from cluster.cluster import Cluster, Manifest, Writes
+from cluster.waiting import wait_until
+from deployed import KIND, Deployed, condition_of, remove
 from history import history
-from operated import Operated, operated, scripted
+from operated import Operated, answers, operated, scripted
+from stoker_operator.rollout import STUCK_SECONDS
 
 WITHIN = 15.0
 """Seconds from a cause to its condition, and from its removal to the condition's end."""
+
+KUBELET_SECONDS = 5.0
+"""The kubelet itself looks for a missing Secret again each 10 to 15 s."""
 
 START = 90.0
 """For a pod to become ready on a busy machine; for one to end after it was found hung."""
@@ -60,7 +66,7 @@ class Waiting:
     def __init__(self, cluster: Cluster, model: Deployed, what: str) -> None:
         self._cluster = cluster
         self._model = model
-        self._what = what
+        self.what = what
 
     def told(self, condition: str, status: str, reason: str, since: Callable[[], datetime | None]) -> dict[str, Any]:
         def is_told() -> dict[str, Any]:
@@ -70,20 +76,13 @@ class Waiting:
         try:
             told = self._cluster.wait_until(is_told, START, f"{condition} is {status} ({reason})")
         except TimeoutError as error:
-            raise AssertionError(f"{self._what}: {error}: {_condition(self._model, condition)}") from error
+            raise AssertionError(f"{self.what}: {error}: {_condition(self._model, condition)}") from error
         cause = since()
         assert cause is not None
         seconds = (datetime.now(UTC) - cause).total_seconds()
-        print(f"{self._what}: {condition} {status} ({reason}) after {seconds:.1f} s: {told['message'][:160]}")  # noqa: T201
+        print(f"{self.what}: {condition} {status} ({reason}) after {seconds:.1f} s: {told['message'][:160]}")  # noqa: T201
         assert seconds <= WITHIN
         return told
-
-
-def _answers(model: Deployed) -> bool:
-    asked = {"model": model.name, "prompt": "Hello", "max_tokens": 3}
-    with httpx.Client(trust_env=False, timeout=10) as client:
-        answer = client.post(f"{model.url}/v1/completions", json=asked)
-    return answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 3
 
 
 def _first_end(model: Deployed) -> datetime | None:
@@ -141,7 +140,7 @@ def test_a_new_revision_that_fails_is_told_of_while_the_old_one_serves(cluster: 
     place.apply("alpha", **{**SERVING, **fault.spec})
     told = waiting.told("Ready", "False", fault.reason, (lambda: _first_end(serving)) if fault.ends else lambda: changed)
     assert fault.words in told["message"]
-    assert _condition(serving, "Available")["status"] == "True" and _answers(serving)
+    assert _condition(serving, "Available")["status"] == "True" and answers(serving)
     assert set(old) <= set(serving.pod_names)
     if fault.ends:
         failure = serving.status["lastFailure"]
@@ -151,3 +150,183 @@ def test_a_new_revision_that_fails_is_told_of_while_the_old_one_serves(cluster: 
     place.apply("alpha", **SERVING)
     waiting.told("Ready", "True", "AllReplicasReady", lambda: mended)
     assert serving.pod_names == old
+
+
+def _missing_secret(place: Operated) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "extra", "namespace": place.namespace}, "stringData": {"word": "x"}}
+
+
+def _missing_volume(place: Operated) -> tuple[Manifest, Manifest]:
+    """A claim and the volume that it is bound to."""
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeMode": "Filesystem"}
+    volume = {"capacity": {"storage": "1Mi"}, "hostPath": {"path": "/tmp"}, "claimRef": {"name": "shelf", "namespace": place.namespace}}
+    claim = {"resources": {"requests": {"storage": "1Mi"}}, "volumeName": f"shelf-{place.namespace}"}
+    return (
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"shelf-{place.namespace}"}, "spec": {**common, **volume}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shelf", "namespace": place.namespace}, "spec": {**common, **claim}},
+    )
+
+
+def _mended(serving: Deployed, waiting: Waiting, mend: Callable[[], object], reason: str, within: float = WITHIN) -> None:
+    """The condition's reason is gone in time; the new pod has its start to go."""
+    mended = datetime.now(UTC)
+    mend()
+    wait_until(lambda: condition_of(serving.get(), "Ready")["reason"] != reason, START, f"{reason} is over")
+    seconds = (datetime.now(UTC) - mended).total_seconds()
+    print(f"{waiting.what}: {reason} over after {seconds:.1f} s")  # noqa: T201
+    assert seconds <= within
+    serving.wait_ready(START)
+
+
+def test_a_missing_secret_is_told_of_until_it_is_there(cluster: Cluster, place: Operated, serving: Deployed) -> None:
+    waiting, changed = Waiting(cluster, serving, "no Secret"), datetime.now(UTC)
+    reference = {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "extra", "key": "word"}}}
+    place.apply("alpha", **SERVING, engine={"env": [reference]})
+    told = waiting.told("Ready", "False", "MissingReference", lambda: changed)
+    assert 'secret "extra" not found' in told["message"] and answers(serving)
+    _mended(serving, waiting, lambda: cluster.apply(_missing_secret(place)), "MissingReference", WITHIN + KUBELET_SECONDS)
+
+
+def test_a_missing_claim_is_told_of_until_it_is_there(cluster: Cluster, place: Operated, serving: Deployed) -> None:
+    waiting, changed = Waiting(cluster, serving, "no claim"), datetime.now(UTC)
+    volume = {"name": "shelf", "persistentVolumeClaim": {"claimName": "shelf"}}
+    place.apply("alpha", replicas=1, podTemplate=scripted({}, volumes=[volume]))
+    told = waiting.told("Ready", "False", "MissingReference", lambda: changed)
+    assert 'persistentvolumeclaim "shelf" not found' in told["message"] and answers(serving)
+    try:
+        _mended(serving, waiting, lambda: cluster.apply(*_missing_volume(place)), "MissingReference")
+    finally:
+        cluster.delete("PersistentVolume", f"shelf-{place.namespace}")
+
+
+def test_a_pod_that_fits_no_node_costs_no_serving_one_however_long_it_waits(cluster: Cluster, place: Operated, serving: Deployed) -> None:
+    waiting, changed, old = Waiting(cluster, serving, "no node"), datetime.now(UTC), serving.pod_names
+    node, label = str(cluster.nodes()[0]["metadata"]["name"]), f"e2e.stoker.dev/{place.namespace}"
+    place.apply("alpha", replicas=1, podTemplate=scripted({}, nodeSelector={label: "yes"}))
+    waiting.told("Ready", "False", "Unschedulable", lambda: changed)
+    cluster.wait_until(lambda: (datetime.now(UTC) - changed).total_seconds() > STUCK_SECONDS + 5, START, "the operator has looked again")
+    assert set(old) <= set(serving.pod_names) and answers(serving)
+    try:
+        _mended(serving, waiting, lambda: cluster.patch("Node", node, None, {"metadata": {"labels": {label: "yes"}}}), "Unschedulable")
+    finally:
+        cluster.patch("Node", node, None, {"metadata": {"labels": {label: None}}})
+
+
+@pytest.fixture
+def quota(cluster: Cluster, place: Operated, serving: Deployed) -> Iterator[Callable[[int], None]]:
+    """Sets how many pods the namespace may have."""
+
+    def set_pods(number: int) -> None:
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": place.namespace}, "spec": {"hard": {"pods": str(number)}}}
+        )
+
+    set_pods(1)
+    yield set_pods
+    cluster.delete("ResourceQuota", "small", place.namespace)
+
+
+@pytest.mark.case("C082")
+def test_a_quota_is_told_of_and_over_soon_after_it_is_raised(cluster: Cluster, place: Operated, serving: Deployed, quota: Callable[[int], None]) -> None:
+    waiting, changed = Waiting(cluster, serving, "quota"), datetime.now(UTC)
+    place.apply("alpha", **{**SERVING, "replicas": 2})
+    told = waiting.told("SpecAccepted", "False", "QuotaExceeded", lambda: changed)
+    assert "exceeded quota: small" in told["message"]
+    degraded = _condition(serving, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "QuotaExceeded")
+    blocked, changed = place.apply("blocked", replicas=2, podTemplate=scripted({})), datetime.now(UTC)
+    Waiting(cluster, blocked, "quota without room").told("Available", "False", "QuotaExceeded", lambda: changed)
+    refused = datetime.now(UTC)
+    with history(cluster, KIND, "blocked", place.namespace) as seen:
+        # By then the ReplicaSet's controller would let most of a minute pass before it tries by itself.
+        cluster.wait_until(lambda: _num_retries(place, refused, "blocked") >= 3, START, "the pods were tried again three times")
+    assert {condition_of(version, "SpecAccepted")["status"] for version in seen.versions} == {"False"}
+    for name in ("alpha", "blocked"):
+        num_writes = len(_writes_for(place, refused, name))
+        print(f"quota: {num_writes} writes for {name} in {(datetime.now(UTC) - refused).total_seconds():.0f} s")  # noqa: T201
+        assert num_writes < 10
+    warnings = [event for event in cluster.list("Event", place.namespace) if event["reason"] == "QuotaExceeded"]
+    assert sorted(event["involvedObject"]["name"] for event in warnings) == ["alpha", "blocked"]
+    remove(cluster, blocked)
+    raised = datetime.now(UTC)
+    quota(9)
+    waiting.told("SpecAccepted", "True", "Accepted", lambda: raised)
+    serving.wait_ready(START)
+
+
+def _writes_for(place: Operated, since: datetime, name: str) -> Writes:
+    """Of the operator, of whatever belongs to one InferenceDeployment."""
+    return [write for write in place.cluster.audit_writes(since, place.account.user) if re.split(r"[-.]", write.name)[0] == name]
+
+
+def _num_retries(place: Operated, since: datetime, name: str) -> int:
+    return sum(write.resource == "replicasets" for write in _writes_for(place, since, name))
+
+
+def test_a_pod_template_that_the_api_server_refuses_is_told_word_for_word(cluster: Cluster, place: Operated, serving: Deployed) -> None:
+    waiting, changed, old = Waiting(cluster, serving, "invalid podTemplate"), datetime.now(UTC), serving.pod_names
+    before = serving.deployment["metadata"]["generation"]
+    place.apply("alpha", replicas=1, podTemplate=scripted({}, dnsPolicy="Nonsense"))
+    told = waiting.told("SpecAccepted", "False", "InvalidSpec", lambda: changed)
+    assert told["message"] == _refusal(cluster, serving, {"spec": {"template": {"spec": {"dnsPolicy": "Nonsense"}}}})
+    assert (_condition(serving, "Ready")["status"], _condition(serving, "Available")["status"]) == ("False", "True")
+    assert (serving.pod_names, serving.deployment["metadata"]["generation"]) == (old, before) and answers(serving)
+    mended = datetime.now(UTC)
+    place.apply("alpha", **SERVING)
+    waiting.told("Ready", "True", "AllReplicasReady", lambda: mended)
+    assert serving.pod_names == old
+
+
+def _refusal(cluster: Cluster, model: Deployed, patch: Manifest) -> str:
+    """What the API server says to everybody who tries."""
+    with pytest.raises(DynamicApiError) as refused:
+        cluster.patch("Deployment", model.name, model.namespace, patch)
+    message: str = json.loads(refused.value.body)["message"]
+    return message
+
+
+def test_a_killed_engine_of_a_serving_pod_is_told_of_until_it_serves_again(cluster: Cluster, serving: Deployed) -> None:
+    waiting, pod = Waiting(cluster, serving, "killed engine"), serving.pod_names[0]
+    killed = datetime.now(UTC)
+    os.kill(cluster.container_pid(pod, serving.namespace, "engine"), signal.SIGKILL)
+    waiting.told("Ready", "False", "EngineCrashed", lambda: killed)
+    serving.wait_ready(START)
+    assert serving.pod_names == [pod] and answers(serving)
+    failure = serving.status["lastFailure"]
+    assert (failure["pod"], failure["container"], failure["exitCode"]) == (pod, "engine", 137)
+
+
+def test_a_hung_engine_is_never_called_crashed(cluster: Cluster, serving: Deployed) -> None:
+    waiting, pod = Waiting(cluster, serving, "stopped engine"), serving.pod_names[0]
+    with history(cluster, KIND, serving.name, serving.namespace) as seen:
+        stopped = datetime.now(UTC)
+        os.kill(cluster.container_pid(pod, serving.namespace, "engine"), signal.SIGSTOP)
+        waiting.told("Ready", "False", "EngineHung", lambda: stopped)
+        cluster.wait_until(lambda: serving.status.get("lastFailure", {}).get("time", "") > stopped.isoformat(), START, "the kubelet has killed it")
+        serving.wait_ready(START)
+    reasons = list(dict.fromkeys(condition_of(version, "Ready")["reason"] for version in seen.versions))
+    print(f"stopped engine: {reasons}")  # noqa: T201
+    assert "EngineCrashed" not in reasons
+    failure = serving.status["lastFailure"]
+    assert (failure["pod"], failure["container"], failure["reason"], failure["exitCode"]) == (pod, "engine", "EngineHung", 137)
+
+
+@pytest.mark.case("C081")
+def test_ready_is_never_true_for_an_old_generation(cluster: Cluster, serving: Deployed) -> None:
+    with history(cluster, KIND, serving.name, serving.namespace) as seen:
+        first = seen.versions[0]["metadata"]["generation"]
+        for number in range(3):
+            serving.patch(podTemplate={"metadata": {"annotations": {"number": str(number)}}})
+        serving.wait_ready(START)
+        cluster.patch(KIND, serving.name, serving.namespace, {"metadata": {"labels": {"touched": "yes"}}})
+        cluster.wait_until(lambda: "touched" in seen.last["metadata"].get("labels", {}), START, "the label is seen")
+    last = seen.versions[-1]
+    assert (last["metadata"]["generation"], last["status"]["observedGeneration"]) == (first + 3, first + 3)
+    for version in seen.versions:
+        status = version["status"]
+        assert status["observedGeneration"] <= version["metadata"]["generation"]
+        assert {each["observedGeneration"] for each in status["conditions"]} == {status["observedGeneration"]}
+    ready_for = {version["status"]["observedGeneration"] for version in seen.versions if condition_of(version, "Ready")["status"] == "True"}
+    assert ready_for == {first, first + 3}
+    generations = [version["status"]["observedGeneration"] for version in seen.versions]
+    assert generations == sorted(generations)
