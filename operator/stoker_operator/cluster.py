@@ -69,15 +69,23 @@ class Cluster:
             raise
 
     async def list(self, kind: ClusterKind, namespace: str | None, *, label: str = "", fields: str = "") -> ObjectList:
-        """All of a namespace (None: of the cluster) that carry `label` and have `fields`, in pages."""
+        """All of a namespace (None: of the cluster) that carry `label` and have `fields`."""
         items: list[KubeObject] = []
+        version = 0
+        async for page in self.pages(kind, namespace, label=label, fields=fields):
+            items += page.items
+            version = page.version
+        return ObjectList(items, version)
+
+    async def pages(self, kind: ClusterKind, namespace: str | None, *, label: str = "", fields: str = "") -> AsyncIterator[ObjectList]:
+        """The same in parts of at most PAGE_SIZE, for whoever does not keep them whole."""
         query = {"limit": str(PAGE_SIZE)} | ({"labelSelector": label} if label else {}) | ({"fieldSelector": fields} if fields else {})
         while True:
             page = await self._send(_Call("GET", kind.path(namespace), query=query, seconds=LIST_SECONDS))
-            for item in page.get("items") or ():
-                items.append({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+            items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
+            yield ObjectList(items, int(page["metadata"].get("resourceVersion") or 0))
             if not (more := page["metadata"].get("continue")):
-                return ObjectList(items, int(page["metadata"].get("resourceVersion") or 0))
+                return
             query["continue"] = more
 
     async def apply(self, kind: ClusterKind, obj: KubeObject) -> KubeObject:
