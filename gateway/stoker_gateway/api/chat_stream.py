@@ -7,8 +7,9 @@ from contextlib import aclosing
 from msgspec import UNSET, UnsetType
 
 from stoker_engine.errors import EngineGenerateError
+from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput, RequestOutput
-from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, finish_name
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, aborted, finish_name
 from stoker_gateway.api.logprobs import chat_logprobs
 from stoker_gateway.api.stream_usage import StreamUsage
 from stoker_gateway.openai.protocol import ChatCompletionChunk, ChatCompletionChunkChoice, ChatDelta, Usage, encode
@@ -26,6 +27,7 @@ class ChatStream:
         self._usage = StreamUsage(request)
         self._num_unfinished = request.n or 1
         self._started: set[int] = set()
+        self._is_aborted = False
 
     async def events(self, outputs: AsyncGenerator[RequestOutput]) -> AsyncGenerator[bytes]:
         """The events of one output go together. Raises EngineError, before or after the first event."""
@@ -38,6 +40,8 @@ class ChatStream:
             raise EngineGenerateError("The stream ended before its answer did.")
         if self._request.include_usage:
             yield event(encode(self._chunk([], self._usage.total)))
+        if self._is_aborted:
+            raise aborted()
 
     def _chunks(self, output: RequestOutput) -> Iterator[ChatCompletionChunk]:
         for choice in output.outputs:
@@ -50,6 +54,7 @@ class ChatStream:
                 yield self._chunk([self._text_choice(choice)], self._usage.of_chunk())
             if (finish_reason := finish_name(choice)) is not None:
                 self._num_unfinished -= 1
+                self._is_aborted = self._is_aborted or choice.finish_reason is FinishReason.ABORT
                 last = ChatCompletionChunkChoice(choice.index, ChatDelta(), finish_reason=finish_reason, stop_reason=choice.stop_reason)
                 chunk = self._chunk([last], self._usage.of_chunk())
                 chunk.system_fingerprint = SYSTEM_FINGERPRINT

@@ -8,9 +8,10 @@ from functools import partial
 from msgspec import UnsetType
 
 from stoker_engine.errors import EngineGenerateError
+from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import RequestOutput
 from stoker_gateway.api.completion_choices import PromptChoices
-from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, aborted, off_loop_if_long, prompt_logprobs_size
 from stoker_gateway.api.stream_usage import StreamUsage
 from stoker_gateway.openai.protocol import Completion, CompletionChoice, Usage, encode
 from stoker_gateway.openai.request import CompletionRequest
@@ -27,6 +28,7 @@ class CompletionStream:
         self._choices = choices
         self._usage = StreamUsage(request)
         self._num_unfinished = len(choices) * (request.n or 1)
+        self._is_aborted = False
 
     async def events(self, outputs: AsyncGenerator[tuple[int, RequestOutput]]) -> AsyncGenerator[bytes]:
         """The events of one output go together. Raises EngineError, before or after the first event."""
@@ -40,6 +42,8 @@ class CompletionStream:
             raise EngineGenerateError("The stream ended before its answer did.")
         if self._request.include_usage:
             yield event(encode(self._chunk([], self._usage.total)))
+        if self._is_aborted:
+            raise aborted()
 
     def _data(self, prompt_choices: PromptChoices, output: RequestOutput) -> bytes:
         events = []
@@ -49,6 +53,7 @@ class CompletionStream:
             chunk = self._chunk([choice], self._usage.of_chunk())
             if choice.finish_reason is not None:
                 self._num_unfinished -= 1
+                self._is_aborted = self._is_aborted or choice.finish_reason == str(FinishReason.ABORT)
                 chunk.system_fingerprint = SYSTEM_FINGERPRINT
             events.append(event(encode(chunk)))
         return b"".join(events)

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_engine.errors import EngineGenerateError
+from stoker_engine.errors import EngineGenerateError, EngineNotReadyError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, RequestOptions
 from stoker_engine.outputs import CompletionOutput, RequestOutput
@@ -70,3 +70,8 @@ def finish_name(output: CompletionOutput) -> str | None:
     if output.finish_reason is FinishReason.ERROR:
         raise EngineGenerateError("The engine failed to generate this answer.")
     return str(output.finish_reason)
+
+
+def aborted() -> EngineNotReadyError:
+    """For the client of a stream, which may not look at the finish reason: half an answer is not to pass for a whole one."""
+    return EngineNotReadyError("The answer was cut short: the server stops, or was told to end it. Try again.")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from stoker_engine.errors import EngineError
 
@@ -29,7 +30,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
 
-def make_server(app: ASGIApp) -> uvicorn.Server:
+def make_server(app: ASGIApp) -> "Server":
     config = uvicorn.Config(
         app,
         loop="none",
@@ -44,11 +45,17 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=CLOSE_SECONDS,
     )
-    return _Server(config)
+    return Server(config)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Leaves signals to the process, which drains before it stops the server."""
+
+    def end_connections(self) -> None:
+        """Those that have had a request: idle ones at once, the others with their answer."""
+        for connection in tuple(self.server_state.connections):
+            if isinstance(connection, HttpToolsProtocol) and connection.cycle is not None:
+                connection.shutdown()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ from stoker_engine.tokenizer import load_tokenizer
 from stoker_gateway.api.app import create_app
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.drain import Drain, DrainReport
-from stoker_gateway.api.http_server import listen, make_server
+from stoker_gateway.api.http_server import Server, listen, make_server
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.model_source import find_model
 from stoker_gateway.api.state import ApiState, make_state, served_names
@@ -76,9 +76,17 @@ async def _serve_until_end(state: ApiState, listener: socket.socket) -> DrainRep
     gc.freeze()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[listener]))
+        moving = tasks.create_task(_move_clients(server, state.drain))
         end = await _drain_or_failure(state)
+        moving.cancel()
         server.should_exit = True
     return end
+
+
+async def _move_clients(server: Server, drain: Drain) -> None:
+    """Away from the connections that they keep: a Service takes new ones to a replica that does not drain."""
+    await drain.requested()
+    server.end_connections()
 
 
 async def _drain_or_failure(state: ApiState) -> DrainReport | BaseException:
