@@ -11,7 +11,7 @@ from stoker_operator.apply import Applier
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import DEPLOYMENT, INFERENCE_DEPLOYMENT
 from stoker_operator.decode_object import decode_inference_deployment, decode_status
-from stoker_operator.errors import ApiError, InvalidSpecError
+from stoker_operator.errors import ApiError, ClusterError, InvalidSpecError
 from stoker_operator.event_poster import EventPoster
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.observe import Observer
@@ -55,12 +55,21 @@ class Reconciler:
             self._store.forget_departed(key, self._store.departed(key))
             return None
         deployment, decode_error = _decode(obj)
-        problems = () if deployment is None else await self._apply(obj, deployment)
-        rendering = Rendering.OUTDATED if deployment is None or any(each.kind == DEPLOYMENT.kind for each in problems) else Rendering.CURRENT
-        observed = await self._parts.observer.look(obj, rendering, problems, decode_error)
+        problems, failure = ((), None) if deployment is None else await self._try_to_apply(obj, deployment)
+        behind = deployment is None or failure is not None or any(each.kind == DEPLOYMENT.kind for each in problems)
+        observed = await self._parts.observer.look(obj, Rendering.OUTDATED if behind else Rendering.CURRENT, problems, decode_error)
         await self._report(obj, deployment, observed)
+        if failure is not None:
+            raise failure
         self._store.forget_departed(key, observed.pods)
         return _soonest(_next_look(observed), await self._parts.retrier.retry(observed.replica_sets, datetime.now(UTC)))
+
+    async def _try_to_apply(self, obj: KubeObject, deployment: InferenceDeployment) -> tuple[tuple[ApplyProblem, ...], ClusterError | None]:
+        """What the API server refused, and what may pass: that keeps nobody from learning how the pods are."""
+        try:
+            return await self._apply(obj, deployment), None
+        except ClusterError as error:
+            return (), error
 
     async def _apply(self, obj: KubeObject, deployment: InferenceDeployment) -> tuple[ApplyProblem, ...]:
         key, uid = (deployment.metadata.namespace, deployment.metadata.name), obj["metadata"]["uid"]
