@@ -90,6 +90,7 @@ ModelCacheDir = Annotated[
     Meta(description="Directory that keeps downloaded hf:// models. Default: what HF_HUB_CACHE or HF_HOME say, or ~/.cache/huggingface/hub."),
 ]
 
+Device = Literal["auto", "cpu", "cuda"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogLevelSetting = Annotated[LogLevel, Meta(description="Least severe level that is logged.")]
 
@@ -101,7 +102,7 @@ class EngineSettings(Settings, frozen=True, kw_only=True):
         Literal["auto", "float32", "bfloat16", "float16"],
         Meta(description="Type of weights, activations and KV cache. auto: the checkpoint's own; bfloat16 for GGUF."),
     ] = "auto"
-    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="Where the model runs. auto: cuda if there is one, else cpu.")] = "auto"
+    device: Annotated[Device, Meta(description="Where the model runs. auto: cuda if there is one, else cpu.")] = "auto"
     max_model_len: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Longest prompt plus output of a request, in tokens. Default: the model's own context, or as much of it as the KV cache holds."),

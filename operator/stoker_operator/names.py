@@ -49,6 +49,9 @@ ENGINE = "engine"
 API_MODULE = "stoker_gateway.api"
 ENGINE_MODULE = "stoker_engine"
 
+GPU_RESOURCE = "nvidia.com/gpu"
+"""The accelerators that device `cuda` is for."""
+
 HTTP_PORT = 8000
 HTTP_PORT_NAME = "http"
 SERVICE_PORT = 80

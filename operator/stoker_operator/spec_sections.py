@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from stoker_engine.settings import Settings, to_the_end
+from stoker_operator.names import GPU_RESOURCE
 from stoker_operator.pod_spec_types import LABEL_VALUE, IntOrPercent, ObjectName, QualifiedName, Quantity, QuantityOrAuto
 
 Product = Annotated[str, Meta(pattern=to_the_end(LABEL_VALUE), min_length=1, max_length=63, examples=["NVIDIA-H200"])]
@@ -15,7 +16,7 @@ DeadlineSeconds = Annotated[int, Meta(ge=1, le=604800)]
 class AcceleratorConfig(Settings, frozen=True, kw_only=True):
     """The accelerators of one replica's engine (`spec.accelerator`)."""
 
-    resource_name: Annotated[QualifiedName, Meta(description="The extended resource that the device plugin offers.")] = "nvidia.com/gpu"
+    resource_name: Annotated[QualifiedName, Meta(description="The extended resource that the device plugin offers.")] = GPU_RESOURCE
     count: Annotated[int, Meta(ge=0, le=64, description="How many an engine gets; 0 runs on the CPU.")] = 0
     product: Annotated[
         tuple[Product, ...],
@@ -80,7 +81,10 @@ class NetworkConfig(Settings, frozen=True, kw_only=True):
 
     policy: Annotated[
         Literal["Restricted", "None"],
-        Meta(description="Restricted makes a NetworkPolicy that admits the gateway's namespace and this one; None makes no NetworkPolicy."),
+        Meta(
+            description="Restricted makes a NetworkPolicy: requests from this namespace, the gateway's and the operator's, metrics from anywhere, and out "
+            "of the pods only DNS and HTTPS. None makes no NetworkPolicy."
+        ),
     ] = "Restricted"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from stoker_engine.config import LifecycleConfig, seconds
+from stoker_engine.config import Device, LifecycleConfig, seconds
 from stoker_engine.settings import to_args
 from stoker_operator import names
 from stoker_operator.kube_object import KubeObject
@@ -28,7 +28,7 @@ _FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "
 def engine_container(deployment: InferenceDeployment, defaults: Defaults, volumes: Sequence[PodVolume]) -> KubeObject:
     """A native sidecar: it starts first, and the kubelet stops it only after the api. Its command is the image's own, which begins with an init."""
     spec = deployment.spec.engine
-    config = msgspec.structs.replace(engine_config(deployment), model_cache_dir=_cache_dir(deployment))
+    config = msgspec.structs.replace(engine_config(deployment), model_cache_dir=_cache_dir(deployment), device=_device(deployment))
     return {
         "name": names.ENGINE,
         "restartPolicy": "Always",
@@ -70,6 +70,13 @@ def _program(spec: EngineSpec | ApiSpec, image: str, defaults: Defaults) -> Kube
         "securityContext": SECURITY_CONTEXT,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _device(deployment: InferenceDeployment) -> Device:
+    """An engine that was given GPUs says so where it finds none, instead of computing on the CPU."""
+    accelerator, device = deployment.spec.accelerator, deployment.spec.engine.device
+    has_gpus = accelerator.count > 0 and accelerator.resource_name == names.GPU_RESOURCE
+    return "cuda" if device == "auto" and has_gpus else device
 
 
 def _cache_dir(deployment: InferenceDeployment) -> str | None:

@@ -52,6 +52,15 @@ def test_both_programs_read_their_arguments_back(render_pod: RenderPod) -> None:
     assert engine.socket_dir == api.socket_dir == SOCKETS_PATH
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "device", "told"),
+    [({}, "auto", "auto"), ({"count": 1}, "auto", "cuda"), ({"count": 1}, "cpu", "cpu"), ({"count": 1, "resourceName": "example.com/npu"}, "auto", "auto")],
+)
+def test_an_engine_that_was_given_gpus_is_told_to_use_them(render_pod: RenderPod, accelerator: dict[str, object], device: str, told: str) -> None:
+    pod = render_pod(accelerator=accelerator, engine={"device": device})
+    assert from_args(EngineConfig, engine_of(pod)["args"], program="stoker-engine").device == told
+
+
 def test_arguments_of_the_spec_come_after_the_generated_ones(render_pod: RenderPod) -> None:
     pod = render_pod(engine={"args": ["--a=1"]}, api={"args": ["--b", "2"]})
     assert engine_of(pod)["args"][-1:] == ["--a=1"]
