@@ -9,6 +9,7 @@ from stoker_operator.cluster_kinds import (
     INFERENCE_DEPLOYMENT,
     LEASE,
     NODE,
+    OPTIONAL_CHILDREN,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     REPLICA_SET,
@@ -33,12 +34,13 @@ class Grant:
 
 
 WATCHED_NAMESPACES: tuple[Grant, ...] = (
-    Grant(INFERENCE_DEPLOYMENT, ("get", "list", "watch")),
+    Grant(INFERENCE_DEPLOYMENT, ("list", "watch")),
     Grant(INFERENCE_DEPLOYMENT, ("patch",), subresource="status"),
     # A child with blockOwnerDeletion asks for this where the API server enforces it (OwnerReferencesPermissionEnforcement).
     Grant(INFERENCE_DEPLOYMENT, ("update",), subresource="finalizers"),
     # `get`: what stands where a child should be. `create` and `patch`: together they are a server-side apply.
-    *(Grant(kind, ("get", "list", "watch", "create", "patch", "delete")) for kind in CHILDREN),
+    *(Grant(kind, ("get", "list", "watch", "create", "patch")) for kind in CHILDREN),
+    *(Grant(kind, ("delete",)) for kind in OPTIONAL_CHILDREN),
     Grant(REPLICA_SET, ("list", "watch", "patch")),
     Grant(POD, ("list", "watch", "patch")),
     Grant(PERSISTENT_VOLUME_CLAIM, ("get",)),

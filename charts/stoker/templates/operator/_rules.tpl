@@ -5,7 +5,6 @@
   resources:
   - inferencedeployments
   verbs:
-  - get
   - list
   - watch
 - apiGroups:
