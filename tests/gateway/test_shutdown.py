@@ -63,17 +63,22 @@ def test_a_stream_finishes_while_new_work_is_refused(start_api: Any, wait_for: W
     assert (api.termination["inFlightAtStart"], api.termination["completed"]) == (1, 1)
 
 
-def test_connections_that_are_kept_end_when_the_drain_begins(start_api: Any) -> None:
+def test_a_connection_that_is_open_when_the_drain_begins_gets_one_more_answer(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.02))
-    with open_stream(api, 250) as lines, socket.create_connection(("127.0.0.1", api.port), timeout=30) as kept:
-        kept.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = b""
-        while not answer.endswith(b"}"):
-            answer += kept.recv(65536)
+    with open_stream(api, 250) as lines, httpx.Client(base_url=api.url, timeout=30) as kept, socket.create_connection(("127.0.0.1", api.port), 30) as fresh:
+        assert kept.get("/livez").headers.get("connection") is None
         api.process.send_signal(signal.SIGTERM)
-        assert kept.recv(65536) == b""
-        assert api.status("/livez") == 200
-        assert [line for line in lines if line][-1] == "data: [DONE]"
+        wait_for(lambda: api.status("/readyz") == 503, "/readyz is 503")
+        last = kept.post("/v1/chat/completions", json={**BODY, "max_tokens": 3, "stream": False})
+        assert (last.status_code, last.headers["connection"], last.json()["usage"]["completion_tokens"]) == (200, "close", 3)
+        assert kept.post("/v1/chat/completions", json=BODY).status_code == 503
+        fresh.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b"".join(iter(lambda: fresh.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200") and b"connection: close" in answer.lower()
+        data = [line for line in lines if line]
+    assert data[-1] == "data: [DONE]" and '"finish_reason":"length"' in data[-2]
+    assert api.process.wait(timeout=30) == 0
+    assert (api.termination["reason"], api.termination["inFlightAtStart"], api.termination["completed"]) == ("Drained", 2, 2)
 
 
 @pytest.mark.parametrize(("hold", "reason"), [("/pause?mode=keep", "length"), ("/sleep?level=1&mode=keep", "abort")], ids=["paused", "asleep"])

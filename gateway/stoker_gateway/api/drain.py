@@ -2,14 +2,19 @@
 
 import asyncio
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker_gateway.api.json_response import error_response
 from stoker_gateway.openai.errors import draining
+
+ClientAddress: TypeAlias = tuple[str, int]
+"""Host and port: the other end of a connection."""
 
 ABORT_SECONDS = 5.0
 """How long aborted requests have to send their last events to clients that read them."""
@@ -29,7 +34,7 @@ class StopStage(enum.IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class DrainReport:
-    """What became of the requests that were running when the drain began."""
+    """What became of the requests that were running when the drain began, or came over a connection that was open then."""
 
     in_flight_at_start: int
     aborted: int
@@ -50,7 +55,9 @@ class Drain:
         self._idle = asyncio.Event()
         self._idle.set()
         self._num_in_flight = 0
+        self._num_begun = 0
         self._arriving: set[asyncio.Timeout] = set()
+        self._last_answers: set[ClientAddress] = set()
         self.stage = StopStage.SERVING
 
     @property
@@ -69,6 +76,7 @@ class Drain:
     def in_flight(self) -> Iterator[None]:
         """Counts one request for as long as its response is being made and sent."""
         self._num_in_flight += 1
+        self._num_begun += 1
         self._idle.clear()
         try:
             yield
@@ -76,6 +84,19 @@ class Drain:
             self._num_in_flight -= 1
             if not self._num_in_flight:
                 self._idle.set()
+
+    def last_answers(self, clients: Collection[ClientAddress]) -> None:
+        """These connections were open when the drain began: each gets one more answer, and ends with it. A request may be on its way already."""
+        self._last_answers.update(clients)
+
+    def admits(self, client: ClientAddress | None) -> bool:
+        """Whether work that comes over this connection is taken on."""
+        if not self.is_draining:
+            return True
+        if self.stage is not StopStage.DRAINING or client is None or client not in self._last_answers:
+            return False
+        self._last_answers.discard(client)
+        return True
 
     @asynccontextmanager
     async def arrival(self) -> AsyncIterator[None]:
@@ -120,16 +141,23 @@ class Drain:
         await self._requested.wait()
         loop = asyncio.get_running_loop()
         started = loop.time()
-        num_at_start = self._num_in_flight
+        num_ended_before = self._num_begun - self._num_in_flight
         async with asyncio.TaskGroup() as tasks:
             check = tasks.create_task(self._abort_unless(can_finish))
-            await _first_of(self._idle, self._abort_requested, self._timeout_seconds)
+            await self._until_idle_or_aborted(started + self._timeout_seconds)
             check.cancel()
+        num_in_drain = self._num_begun - num_ended_before
         num_aborted = self._num_in_flight
         if num_aborted:
             await abort_all()
             await _first_of(self._idle, asyncio.Event(), ABORT_SECONDS)
-        return DrainReport(num_at_start, num_aborted, loop.time() - started)
+        return DrainReport(num_in_drain, num_aborted, loop.time() - started)
+
+    async def _until_idle_or_aborted(self, deadline: float) -> None:
+        """Another request may come over a connection that is kept when the last one has just ended."""
+        loop = asyncio.get_running_loop()
+        while self._num_in_flight and not self._abort_requested.is_set() and (rest := deadline - loop.time()) > 0:
+            await _first_of(self._idle, self._abort_requested, rest)
 
     async def _abort_unless(self, can_finish: Callable[[], Awaitable[bool]]) -> None:
         if not await can_finish():
@@ -155,11 +183,23 @@ class DrainMiddleware:
         self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif self._drain.is_draining:
+        elif scope["method"] != "POST":
+            await self._app(scope, receive, self._closing(send))
+        elif self._drain.admits(scope.get("client")):
+            with self._drain.in_flight():
+                await self._app(scope, receive, self._closing(send))
+        else:
             self._on_refused()
             await error_response(draining())(scope, receive, send)
-        else:
-            with self._drain.in_flight():
-                await self._app(scope, receive, send)
+
+    def _closing(self, send: Send) -> Send:
+        """With `Connection: close` on a response that begins while the api drains."""
+
+        async def send_closing(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._drain.is_draining:
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        return send_closing

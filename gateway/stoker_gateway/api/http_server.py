@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from stoker_engine.errors import EngineError
+from stoker_gateway.api.drain import ClientAddress
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
@@ -51,11 +52,10 @@ def make_server(app: ASGIApp) -> "Server":
 class Server(uvicorn.Server):
     """Leaves signals to the process, which drains before it stops the server."""
 
-    def end_connections(self) -> None:
-        """Those that have had a request: idle ones at once, the others with their answer."""
-        for connection in tuple(self.server_state.connections):
-            if isinstance(connection, HttpToolsProtocol) and connection.cycle is not None:
-                connection.shutdown()
+    def clients(self) -> frozenset[ClientAddress]:
+        """The other ends of the connections that are open."""
+        open_ones = [connection.client for connection in self.server_state.connections if isinstance(connection, HttpToolsProtocol)]
+        return frozenset(client for client in open_ones if client is not None)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -86,7 +86,7 @@ async def _serve_until_end(state: ApiState, listener: socket.socket) -> DrainRep
 async def _move_clients(server: Server, drain: Drain) -> None:
     """Away from the connections that they keep: a Service takes new ones to a replica that does not drain."""
     await drain.requested()
-    server.end_connections()
+    drain.last_answers(server.clients())
 
 
 async def _drain_or_failure(state: ApiState) -> DrainReport | BaseException:

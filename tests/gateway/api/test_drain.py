@@ -31,6 +31,19 @@ async def test_a_drain_waits_for_what_is_in_flight() -> None:
     assert (await run).completed == 1
 
 
+async def test_a_request_that_begins_as_the_last_one_ends_is_waited_for() -> None:
+    drain = Drain(timeout_seconds=60)
+    with drain.in_flight():
+        run = asyncio.create_task(drain.run(everything_can_finish, abort_nothing))
+        drain.request_stop()
+        await asyncio.sleep(0.01)
+    with drain.in_flight():
+        await asyncio.sleep(0.01)
+        assert not run.done()
+    report = await run
+    assert (report.in_flight_at_start, report.aborted) == (2, 0)
+
+
 async def test_a_second_stop_aborts_what_is_in_flight() -> None:
     drain = Drain(timeout_seconds=60)
     with ExitStack() as in_flight:
