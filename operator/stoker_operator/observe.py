@@ -1,6 +1,7 @@
 """What the cluster holds of one InferenceDeployment, asked for where the watches do not show it."""
 
 import asyncio
+from collections.abc import Iterable
 
 from stoker_operator import kube_object
 from stoker_operator.cluster import Cluster
@@ -29,13 +30,13 @@ class Observer:
         key = kube_object.namespace(obj), kube_object.name(obj)
         deployment = self._store.get(DEPLOYMENT.kind, *key)
         ours = deployment is not None and kube_object.owner_uid(deployment) == obj["metadata"]["uid"]
-        pods = self._store.of(key, POD.kind)
+        pods = _not_older(self._store.of(key, POD.kind), obj)
         return Observed(
             generation=obj["metadata"]["generation"],
             deployment=deployment if ours else None,
             rendering=rendering,
             replica_sets=tuple(self._store.of(key, REPLICA_SET.kind)),
-            pods=(*pods, *self._departed(key, pods)),
+            pods=(*pods, *_not_older(self._departed(key, pods), obj)),
             reports=await self._reports(pods, decode_status(obj)),
             warnings=await read_warnings(self._cluster, pods),
             problems=problems,
@@ -52,6 +53,11 @@ class Observer:
         asked = [(pod.name, pod.status.pod_ip) for pod in running if not pod.is_ready or has_just_started(pod, previous)]
         reports = await asyncio.gather(*(self._reporter.ask(address) for _, address in asked))
         return {name: report for (name, _), report in zip(asked, reports, strict=True)}
+
+
+def _not_older(pods: Iterable[KubeObject], obj: KubeObject) -> list[KubeObject]:
+    """Without pods of an InferenceDeployment of the same name that was there before: one may be deleted and made anew while its pods drain."""
+    return [pod for pod in pods if pod["metadata"]["creationTimestamp"] >= obj["metadata"]["creationTimestamp"]]
 
 
 def _as_deleted(pod: KubeObject) -> KubeObject:
