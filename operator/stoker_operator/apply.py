@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from stoker_operator import kube_object
 from stoker_operator.changes import changed_fields
 from stoker_operator.cluster import Cluster
-from stoker_operator.cluster_kinds import BY_KIND, CHILDREN, DEPLOYMENT
+from stoker_operator.cluster_kinds import BY_KIND, DEPLOYMENT, OPTIONAL_CHILDREN
 from stoker_operator.contests import Contests
 from stoker_operator.errors import ApiError, ContestedError
 from stoker_operator.kube_object import KubeObject
@@ -104,7 +104,7 @@ class Applier:
             return await self._cluster.merge(kind, kube_object.namespace(child), kube_object.name(child), child)
 
     def _ours(self, key: Key, uid: str) -> Iterable[KubeObject]:
-        return [obj for kind in CHILDREN for obj in self._store.of(key, kind.kind) if kube_object.owner_uid(obj) == uid]
+        return [obj for kind in OPTIONAL_CHILDREN for obj in self._store.of(key, kind.kind) if kube_object.owner_uid(obj) == uid]
 
 
 def _place(obj: KubeObject) -> tuple[str, str, str]:

@@ -42,6 +42,9 @@ CUSTOM_RESOURCE_DEFINITION = ClusterKind("CustomResourceDefinition", "apiextensi
 CHILDREN = (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT, POD_DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR)
 """What the operator makes of an InferenceDeployment, in the order it is applied: a pod needs its ServiceAccount."""
 
+OPTIONAL_CHILDREN = (POD_DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR)
+"""Those that a spec may want none of."""
+
 OBSERVED = (REPLICA_SET, POD)
 """What others make of the children."""
 

@@ -29,7 +29,6 @@
   - watch
   - create
   - patch
-  - delete
 - apiGroups:
   - ''
   resources:
@@ -40,7 +39,6 @@
   - watch
   - create
   - patch
-  - delete
 - apiGroups:
   - apps
   resources:
@@ -51,7 +49,6 @@
   - watch
   - create
   - patch
-  - delete
 - apiGroups:
   - policy
   resources:
@@ -62,7 +59,6 @@
   - watch
   - create
   - patch
-  - delete
 - apiGroups:
   - networking.k8s.io
   resources:
@@ -73,7 +69,6 @@
   - watch
   - create
   - patch
-  - delete
 - apiGroups:
   - monitoring.coreos.com
   resources:
@@ -84,6 +79,23 @@
   - watch
   - create
   - patch
+- apiGroups:
+  - policy
+  resources:
+  - poddisruptionbudgets
+  verbs:
+  - delete
+- apiGroups:
+  - networking.k8s.io
+  resources:
+  - networkpolicies
+  verbs:
+  - delete
+- apiGroups:
+  - monitoring.coreos.com
+  resources:
+  - podmonitors
+  verbs:
   - delete
 - apiGroups:
   - apps
