@@ -41,7 +41,7 @@ test: $(STAMP) ## Every test that needs no cluster and no GPU; at most 10 minute
 	$(BIN)/pytest $(ARGS)
 
 stress: $(STAMP) ## The large counts and soaks; by hand
-	$(BIN)/pytest -m stress -o faulthandler_timeout=0 $(ARGS)
+	$(BIN)/pytest -m "stress and not e2e" -o faulthandler_timeout=0 $(ARGS)
 
 check: $(STAMP) ## ruff, mypy --strict, import rules, generated files up to date, shape limits
 	$(BIN)/ruff check
@@ -63,7 +63,7 @@ cluster-down: $(STAMP) ## End it, and leave nothing behind
 
 # The images are built before, because nothing can be downloaded inside the cluster's network; there they are only loaded.
 e2e: images ## tests/e2e on the cluster, which is started for them where it is not up (ARGS as for test)
-	$(CLUSTER) run --nodes=$(NODES) -- sh -c '$(IMAGES) && exec $(BIN)/pytest tests/e2e -m e2e "$$@"' pytest $(ARGS)
+	$(CLUSTER) run --nodes=$(NODES) -- sh -c '$(IMAGES) && exec $(BIN)/pytest tests/e2e -m "e2e and not stress" "$$@"' pytest $(ARGS)
 
 bench: $(STAMP) ## Start, memory, decode, throughput, HTTP, scheduler and protocol figures (PEERS=dir runs vllm beside us: 27 minutes, see benchmarks/README.md)
 	for name in start memory engine serve scheduler protocol; do $(BIN)/python benchmarks/$$name.py $(if $(PEERS),--peers "$(PEERS)"); done

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,19 @@ class OperatorProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def metric(self, name: str) -> float:
+        """Of /metrics; 0 while it does not listen yet, or has no such number."""
+        if self.port == 0:
+            return 0.0
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    @property
+    def num_reconciled(self) -> int:
+        """How often an InferenceDeployment was looked at."""
+        return int(self.metric("stoker_operator_reconcile_duration_seconds_count"))
 
     def terminate(self) -> int:
         """SIGTERM; the exit code."""
