@@ -38,6 +38,15 @@ class Deployed:
     def wait_ready(self, timeout: float = START_SECONDS) -> None:
         self._cluster.wait_until(lambda: self.is_ready, timeout, f"{self.name} is Ready")
 
+    @property
+    def is_settled(self) -> bool:
+        """Ready, with as many pods as wanted, each ready, and none that is still to go."""
+        replicas, num_pods = self.get()["spec"]["replicas"], len(self.all_pods)
+        return len(self.ready_pod_names) == num_pods == replicas and self.is_ready
+
+    def wait_settled(self) -> None:
+        self._cluster.wait_until(lambda: self.is_settled, START_SECONDS, f"{self.name} is Ready and no old pod is left")
+
     def patch(self, **spec: object) -> None:
         self._cluster.patch(KIND, self.name, self.namespace, {"spec": spec})
 
@@ -63,6 +72,10 @@ class Deployed:
     @property
     def pod_names(self) -> list[str]:
         return [str(pod["metadata"]["name"]) for pod in self.pods]
+
+    @property
+    def ready_pod_names(self) -> list[str]:
+        return [str(pod["metadata"]["name"]) for pod in self.pods if condition_of(pod, "Ready").get("status") == "True"]
 
     @property
     def deployment(self) -> Manifest:
