@@ -30,7 +30,7 @@ class StreamOutcome:
 
 
 class Traffic:
-    """Streams at a steady rate, whatever becomes of those before: every second one on a connection of its own and without a retry, the others as the SDK does.
+    """Streams at a steady rate, whatever becomes of those before: every second one on a connection of its own, the others on kept ones. None is tried again.
 
     A stream is whole where it ends with a finish reason; at temperature 0 all texts must be equal.
     """
@@ -70,7 +70,7 @@ class Traffic:
         unpooled = httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0), timeout=120)
         async with (
             openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=unpooled) as single,
-            openai.AsyncOpenAI(base_url=url, api_key="none") as pooled,
+            openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as pooled,
         ):
             streams: set[asyncio.Task[None]] = set()
             due = time.monotonic()
