@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-import httpx
+import httpx2
 import openai
 
 QUESTION = "What is the capital of France?"
@@ -67,9 +67,8 @@ class Traffic:
 
     async def _run(self) -> None:
         url = f"{self._base_url}/v1"
-        unpooled = httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0), timeout=120)
         async with (
-            openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=unpooled) as single,
+            openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, default_headers={"Connection": "close"}) as single,
             openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as pooled,
         ):
             streams: set[asyncio.Task[None]] = set()
@@ -82,8 +81,7 @@ class Traffic:
             await asyncio.wait(streams, timeout=LAST_STREAMS_SECONDS)
 
     async def _stream(self, client: openai.AsyncOpenAI) -> None:
-        started, parts, error = time.monotonic(), list[str](), "the stream ended without a finish reason"
-        whole = False
+        started, parts, whole, error = time.monotonic(), list[str](), False, "the stream ended without a finish reason"
         try:
             stream = await client.chat.completions.create(
                 model=self._model, messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=self._max_tokens, stream=True
@@ -92,7 +90,8 @@ class Traffic:
                 for choice in chunk.choices:
                     parts.append(choice.delta.content or "")
                     whole = whole or choice.finish_reason is not None
-        except (openai.OpenAIError, httpx.HTTPError) as failure:
-            error = f"{type(failure).__name__}: {failure}"
-            whole = False
-        self._outcomes.append(StreamOutcome(started, time.monotonic(), "".join(parts), None if whole else error))
+        except (openai.OpenAIError, httpx2.HTTPError) as failure:
+            whole, error = False, f"{type(failure).__name__}: {failure}"
+        finally:
+            # Also of one that is cancelled because it hangs.
+            self._outcomes.append(StreamOutcome(started, time.monotonic(), "".join(parts), None if whole else error))
