@@ -95,12 +95,9 @@ class Cluster:
         eviction = kubernetes.client.V1Eviction(metadata=kubernetes.client.V1ObjectMeta(name=pod, namespace=namespace))
         self._core.create_namespaced_pod_eviction(pod, namespace, eviction)
 
-    def logs(self, pod: str, namespace: str, container: str) -> str:
-        return str(self._core.read_namespaced_pod_log(pod, namespace, container=container))
-
-    def previous_logs(self, pod: str, namespace: str, container: str) -> str:
-        """Of the container before its last restart."""
-        return str(self._core.read_namespaced_pod_log(pod, namespace, container=container, previous=True))
+    def logs(self, pod: str, namespace: str, container: str, *, previous: bool = False) -> str:
+        """`previous`: of the container before its last restart."""
+        return str(self._core.read_namespaced_pod_log(pod, namespace, container=container, previous=previous))
 
     @contextmanager
     def namespace(self, prefix: str = "e2e", labels: Mapping[str, str] | None = None) -> Iterator[str]:
