@@ -47,7 +47,7 @@ check: $(STAMP) ## ruff, mypy --strict, import rules, generated files up to date
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks
+	MYPYPATH=tests/e2e $(BIN)/mypy benchmarks
 	MYPYPATH=tests/e2e $(BIN)/mypy -p cluster -p images
 	$(BIN)/lint-imports
 	$(BIN)/pytest tests/test_layout.py tests/test_names.py tests/test_faults.py tests/charts

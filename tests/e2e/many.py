@@ -77,7 +77,7 @@ def is_done(cluster: Cluster, namespace: str, number: int) -> bool:
 
 
 def _is_current(obj: Manifest) -> bool:
-    return obj.get("status", {}).get("observedGeneration") == obj["metadata"]["generation"]
+    return bool(obj.get("status", {}).get("observedGeneration") == obj["metadata"]["generation"])
 
 
 def _names(objects: Iterable[Manifest]) -> set[str]:
