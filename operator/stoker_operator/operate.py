@@ -29,6 +29,9 @@ from stoker_operator.watches import watch_registry, watch_settings
 from stoker_operator.work_queue import WorkQueue
 from stoker_operator.workers import Workers
 
+KOPF_WATCHERS = "multidimensional multitasker"
+"""kopf's own name for the task."""
+
 STOP_SECONDS = 3.0
 """What kopf gets to close its watches."""
 
@@ -92,10 +95,15 @@ class Operation:
             await asyncio.wait([watching, begun], return_when=asyncio.FIRST_COMPLETED)
             begun.cancel()
             self.take_signals()
-            await asyncio.wait([watching])
+            ended, _ = await asyncio.wait([watching, *_kopf_watchers()], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.set()
             await asyncio.wait([watching], timeout=STOP_SECONDS)
             watching.cancel()
-        error = watching.exception()
+        error = next(iter(ended)).exception()
         raise ClusterError(f"watching the cluster failed: {error!r}") from error
+
+
+def _kopf_watchers() -> list[asyncio.Task[None]]:
+    """kopf's task that keeps the watches. When one of them fails, this one ends at once, and kopf itself may never: it waits for the others."""
+    return [task for task in asyncio.all_tasks() if task.get_name() == KOPF_WATCHERS]

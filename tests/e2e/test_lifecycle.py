@@ -160,3 +160,16 @@ def _keeps_new_field(place: Operated, model: Deployed) -> bool:
     """The API server needs a moment to serve a changed definition."""
     model.patch(engine=NEW)
     return bool(model.get()["spec"]["engine"].get("watermark") == NEW["watermark"])
+
+
+@pytest.mark.case("C092")
+def test_an_operator_whose_watch_failed_for_good_ends_and_the_next_one_goes_on(cluster: Cluster, place: Operated, proxy: RecordingProxy) -> None:
+    with place.operator("first") as first:
+        place.apply("alpha").wait_ready()
+    proxy.faults["watch", "inferencedeployments"] = [500]
+    with place.operator("second") as second:
+        _wait(cluster, lambda: second.exit_code() is not None, "it has ended")
+        assert second.exit_code() == 1 and "watching the cluster failed" in second.log.read_text()
+    with place.operator("third"):
+        place.apply("beta").wait_ready()
+    assert first.exit_code() == 0
