@@ -17,6 +17,7 @@ from cluster.waiting import wait_until
 from deployed import KIND, Deployed, condition_of, remove
 from history import history
 from operated import Operated, answers, operated, scripted
+from stoker_engine.exit_codes import ExitCode
 from stoker_operator.rollout import STUCK_SECONDS
 
 WITHIN = 15.0
@@ -29,6 +30,9 @@ START = 90.0
 """For a pod to become ready on a busy machine; for one to end after it was found hung."""
 
 SERVING: Manifest = {"replicas": 1, "podTemplate": scripted({})}
+
+
+Report = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +65,15 @@ def _condition(model: Deployed, condition: str) -> dict[str, Any]:
 
 
 class Waiting:
-    """For conditions; prints how long each took from `cause`, in seconds of the wall clock, as the kubelet's own times are."""
+    """For conditions; reports how long each took from its cause, in seconds of the wall clock, as the kubelet's own times are."""
 
-    def __init__(self, cluster: Cluster, model: Deployed, what: str) -> None:
-        self._cluster = cluster
+    def __init__(self, report: Report, model: Deployed, what: str) -> None:
+        self._report = report
         self._model = model
-        self.what = what
+        self._what = what
+
+    def report(self, words: str) -> None:
+        self._report(f"{self._what}: {words}")
 
     def told(self, condition: str, status: str, reason: str, since: Callable[[], datetime | None]) -> dict[str, Any]:
         def is_told() -> dict[str, Any]:
@@ -74,13 +81,13 @@ class Waiting:
             return told if (told.get("status"), told.get("reason")) == (status, reason) else {}
 
         try:
-            told = self._cluster.wait_until(is_told, START, f"{condition} is {status} ({reason})")
+            told = wait_until(is_told, START, f"{condition} is {status} ({reason})")
         except TimeoutError as error:
-            raise AssertionError(f"{self.what}: {error}: {_condition(self._model, condition)}") from error
+            raise AssertionError(f"{self._what}: {error}: {_condition(self._model, condition)}") from error
         cause = since()
         assert cause is not None
         seconds = (datetime.now(UTC) - cause).total_seconds()
-        print(f"{self.what}: {condition} {status} ({reason}) after {seconds:.1f} s: {told['message'][:160]}")  # noqa: T201
+        self.report(f"{condition} {status} ({reason}) after {seconds:.1f} s: {told['message'][:160]}")
         assert seconds <= WITHIN
         return told
 
@@ -134,8 +141,10 @@ FAULTS = (
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.name))
-def test_a_new_revision_that_fails_is_told_of_while_the_old_one_serves(cluster: Cluster, place: Operated, serving: Deployed, fault: Fault) -> None:
-    waiting, old = Waiting(cluster, serving, fault.name), serving.pod_names
+def test_a_new_revision_that_fails_is_told_of_while_the_old_one_serves(
+    cluster: Cluster, place: Operated, serving: Deployed, report: Report, fault: Fault
+) -> None:
+    waiting, old = Waiting(report, serving, fault.name), serving.pod_names
     changed = datetime.now(UTC)
     place.apply("alpha", **{**SERVING, **fault.spec})
     told = waiting.told("Ready", "False", fault.reason, (lambda: _first_end(serving)) if fault.ends else lambda: changed)
@@ -146,6 +155,8 @@ def test_a_new_revision_that_fails_is_told_of_while_the_old_one_serves(cluster: 
         failure = serving.status["lastFailure"]
         assert (failure["container"], failure["exitCode"]) == ("engine", fault.exit_code)
         assert failure["pod"] not in old
+        # Of codes 3 and 4 the engine itself says why.
+        assert fault.exit_code not in (ExitCode.STARTUP_TIMEOUT, ExitCode.MODEL_LOAD_FAILED) or fault.words in failure["message"]
     mended = datetime.now(UTC)
     place.apply("alpha", **SERVING)
     waiting.told("Ready", "True", "AllReplicasReady", lambda: mended)
@@ -173,13 +184,13 @@ def _mended(serving: Deployed, waiting: Waiting, mend: Callable[[], object], rea
     mend()
     wait_until(lambda: condition_of(serving.get(), "Ready")["reason"] != reason, START, f"{reason} is over")
     seconds = (datetime.now(UTC) - mended).total_seconds()
-    print(f"{waiting.what}: {reason} over after {seconds:.1f} s")  # noqa: T201
+    waiting.report(f"{reason} over after {seconds:.1f} s")
     assert seconds <= within
     serving.wait_ready(START)
 
 
-def test_a_missing_secret_is_told_of_until_it_is_there(cluster: Cluster, place: Operated, serving: Deployed) -> None:
-    waiting, changed = Waiting(cluster, serving, "no Secret"), datetime.now(UTC)
+def test_a_missing_secret_is_told_of_until_it_is_there(cluster: Cluster, place: Operated, serving: Deployed, report: Report) -> None:
+    waiting, changed = Waiting(report, serving, "no Secret"), datetime.now(UTC)
     reference = {"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "extra", "key": "word"}}}
     place.apply("alpha", **SERVING, engine={"env": [reference]})
     told = waiting.told("Ready", "False", "MissingReference", lambda: changed)
@@ -187,8 +198,8 @@ def test_a_missing_secret_is_told_of_until_it_is_there(cluster: Cluster, place: 
     _mended(serving, waiting, lambda: cluster.apply(_missing_secret(place)), "MissingReference", WITHIN + KUBELET_SECONDS)
 
 
-def test_a_missing_claim_is_told_of_until_it_is_there(cluster: Cluster, place: Operated, serving: Deployed) -> None:
-    waiting, changed = Waiting(cluster, serving, "no claim"), datetime.now(UTC)
+def test_a_missing_claim_is_told_of_until_it_is_there(cluster: Cluster, place: Operated, serving: Deployed, report: Report) -> None:
+    waiting, changed = Waiting(report, serving, "no claim"), datetime.now(UTC)
     volume = {"name": "shelf", "persistentVolumeClaim": {"claimName": "shelf"}}
     place.apply("alpha", replicas=1, podTemplate=scripted({}, volumes=[volume]))
     told = waiting.told("Ready", "False", "MissingReference", lambda: changed)
@@ -199,8 +210,8 @@ def test_a_missing_claim_is_told_of_until_it_is_there(cluster: Cluster, place: O
         cluster.delete("PersistentVolume", f"shelf-{place.namespace}")
 
 
-def test_a_pod_that_fits_no_node_costs_no_serving_one_however_long_it_waits(cluster: Cluster, place: Operated, serving: Deployed) -> None:
-    waiting, changed, old = Waiting(cluster, serving, "no node"), datetime.now(UTC), serving.pod_names
+def test_a_pod_that_fits_no_node_costs_no_serving_one_however_long_it_waits(cluster: Cluster, place: Operated, serving: Deployed, report: Report) -> None:
+    waiting, changed, old = Waiting(report, serving, "no node"), datetime.now(UTC), serving.pod_names
     node, label = str(cluster.nodes()[0]["metadata"]["name"]), f"e2e.stoker.dev/{place.namespace}"
     place.apply("alpha", replicas=1, podTemplate=scripted({}, nodeSelector={label: "yes"}))
     waiting.told("Ready", "False", "Unschedulable", lambda: changed)
@@ -227,15 +238,17 @@ def quota(cluster: Cluster, place: Operated, serving: Deployed) -> Iterator[Call
 
 
 @pytest.mark.case("C082")
-def test_a_quota_is_told_of_and_over_soon_after_it_is_raised(cluster: Cluster, place: Operated, serving: Deployed, quota: Callable[[int], None]) -> None:
-    waiting, changed = Waiting(cluster, serving, "quota"), datetime.now(UTC)
+def test_a_quota_is_told_of_and_over_soon_after_it_is_raised(
+    cluster: Cluster, place: Operated, serving: Deployed, report: Report, quota: Callable[[int], None]
+) -> None:
+    waiting, changed = Waiting(report, serving, "quota"), datetime.now(UTC)
     place.apply("alpha", **{**SERVING, "replicas": 2})
     told = waiting.told("SpecAccepted", "False", "QuotaExceeded", lambda: changed)
     assert "exceeded quota: small" in told["message"]
     degraded = _condition(serving, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "QuotaExceeded")
     blocked, changed = place.apply("blocked", replicas=2, podTemplate=scripted({})), datetime.now(UTC)
-    Waiting(cluster, blocked, "quota without room").told("Available", "False", "QuotaExceeded", lambda: changed)
+    Waiting(report, blocked, "quota without room").told("Available", "False", "QuotaExceeded", lambda: changed)
     refused = datetime.now(UTC)
     with history(cluster, KIND, "blocked", place.namespace) as seen:
         # By then the ReplicaSet's controller would let most of a minute pass before it tries by itself.
@@ -243,7 +256,7 @@ def test_a_quota_is_told_of_and_over_soon_after_it_is_raised(cluster: Cluster, p
     assert {condition_of(version, "SpecAccepted")["status"] for version in seen.versions} == {"False"}
     for name in ("alpha", "blocked"):
         num_writes = len(_writes_for(place, refused, name))
-        print(f"quota: {num_writes} writes for {name} in {(datetime.now(UTC) - refused).total_seconds():.0f} s")  # noqa: T201
+        waiting.report(f"{num_writes} writes for {name} in {(datetime.now(UTC) - refused).total_seconds():.0f} s")
         assert num_writes < 10
     warnings = [event for event in cluster.list("Event", place.namespace) if event["reason"] == "QuotaExceeded"]
     assert sorted(event["involvedObject"]["name"] for event in warnings) == ["alpha", "blocked"]
@@ -263,8 +276,8 @@ def _num_retries(place: Operated, since: datetime, name: str) -> int:
     return sum(write.resource == "replicasets" for write in _writes_for(place, since, name))
 
 
-def test_a_pod_template_that_the_api_server_refuses_is_told_word_for_word(cluster: Cluster, place: Operated, serving: Deployed) -> None:
-    waiting, changed, old = Waiting(cluster, serving, "invalid podTemplate"), datetime.now(UTC), serving.pod_names
+def test_a_pod_template_that_the_api_server_refuses_is_told_word_for_word(cluster: Cluster, place: Operated, serving: Deployed, report: Report) -> None:
+    waiting, changed, old = Waiting(report, serving, "invalid podTemplate"), datetime.now(UTC), serving.pod_names
     before = serving.deployment["metadata"]["generation"]
     place.apply("alpha", replicas=1, podTemplate=scripted({}, dnsPolicy="Nonsense"))
     told = waiting.told("SpecAccepted", "False", "InvalidSpec", lambda: changed)
@@ -281,12 +294,12 @@ def _refusal(cluster: Cluster, model: Deployed, patch: Manifest) -> str:
     """What the API server says to everybody who tries."""
     with pytest.raises(DynamicApiError) as refused:
         cluster.patch("Deployment", model.name, model.namespace, patch)
-    message: str = json.loads(refused.value.body)["message"]
+    message: str = json.loads(str(refused.value.body))["message"]
     return message
 
 
-def test_a_killed_engine_of_a_serving_pod_is_told_of_until_it_serves_again(cluster: Cluster, serving: Deployed) -> None:
-    waiting, pod = Waiting(cluster, serving, "killed engine"), serving.pod_names[0]
+def test_a_killed_engine_of_a_serving_pod_is_told_of_until_it_serves_again(cluster: Cluster, serving: Deployed, report: Report) -> None:
+    waiting, pod = Waiting(report, serving, "killed engine"), serving.pod_names[0]
     killed = datetime.now(UTC)
     os.kill(cluster.container_pid(pod, serving.namespace, "engine"), signal.SIGKILL)
     waiting.told("Ready", "False", "EngineCrashed", lambda: killed)
@@ -296,8 +309,8 @@ def test_a_killed_engine_of_a_serving_pod_is_told_of_until_it_serves_again(clust
     assert (failure["pod"], failure["container"], failure["exitCode"]) == (pod, "engine", 137)
 
 
-def test_a_hung_engine_is_never_called_crashed(cluster: Cluster, serving: Deployed) -> None:
-    waiting, pod = Waiting(cluster, serving, "stopped engine"), serving.pod_names[0]
+def test_a_hung_engine_is_never_called_crashed(cluster: Cluster, serving: Deployed, report: Report) -> None:
+    waiting, pod = Waiting(report, serving, "stopped engine"), serving.pod_names[0]
     with history(cluster, KIND, serving.name, serving.namespace) as seen:
         stopped = datetime.now(UTC)
         os.kill(cluster.container_pid(pod, serving.namespace, "engine"), signal.SIGSTOP)
@@ -305,7 +318,7 @@ def test_a_hung_engine_is_never_called_crashed(cluster: Cluster, serving: Deploy
         cluster.wait_until(lambda: serving.status.get("lastFailure", {}).get("time", "") > stopped.isoformat(), START, "the kubelet has killed it")
         serving.wait_ready(START)
     reasons = list(dict.fromkeys(condition_of(version, "Ready")["reason"] for version in seen.versions))
-    print(f"stopped engine: {reasons}")  # noqa: T201
+    waiting.report(f"{reasons}")
     assert "EngineCrashed" not in reasons
     failure = serving.status["lastFailure"]
     assert (failure["pod"], failure["container"], failure["reason"], failure["exitCode"]) == (pod, "engine", "EngineHung", 137)

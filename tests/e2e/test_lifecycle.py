@@ -19,6 +19,11 @@ from recording_proxy import LOST, RecordingProxy, recording_proxy
 SECONDS = 60.0
 CHILDREN = ("ServiceAccount", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy")
 MAX_TRIES = 12
+"""Each failing one may be tried again by an event of its siblings."""
+
+WATERMARK = re.compile(r"^( +)watermark:\n(?:\1 +.*\n)+", re.MULTILINE)
+NEW = {"watermark": 0.125}
+"""A field of `engine` that the definition of an older version does not have."""
 
 
 @pytest.fixture
@@ -49,13 +54,13 @@ def _tries(proxy: RecordingProxy, name: str, *, resource: str, verb: str = "patc
 
 
 @pytest.mark.case("C090")
-def test_a_namespace_without_an_operator_goes_with_the_inference_deployments_in_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_namespace_without_an_operator_goes_with_the_inference_deployments_in_it(cluster: Cluster, tmp_path: Path, report: Callable[[str], None]) -> None:
     with operated(cluster, "lifecycle", tmp_path) as place:
         with place.operator("operator"):
             place.apply("alpha", replicas=1, podTemplate=scripted({})).wait_ready()
         began = datetime.now(UTC)
     _wait(cluster, lambda: cluster.find("Namespace", place.namespace) is None, "the namespace is gone")
-    print(f"namespace gone after {(datetime.now(UTC) - began).total_seconds():.1f} s")  # noqa: T201
+    report(f"namespace gone after {(datetime.now(UTC) - began).total_seconds():.1f} s")
 
 
 @pytest.mark.case("C090")
@@ -150,10 +155,6 @@ def test_an_upgrade_by_helm_brings_the_definitions_new_fields_and_an_uninstall_t
         cluster.helm("uninstall", *release)
     assert model.get()["spec"]["engine"]["watermark"] == NEW["watermark"]
     assert condition_of(model.get(), "Ready")["status"] == "True"
-
-
-WATERMARK = re.compile(r"^( +)watermark:\n(?:\1 +.*\n)+", re.MULTILINE)
-NEW = {"watermark": 0.125}
 
 
 def _keeps_new_field(place: Operated, model: Deployed) -> bool:

@@ -30,7 +30,7 @@ def _replicas(model: Deployed) -> tuple[int, int]:
 
 def _settled(model: Deployed) -> bool:
     found = model.get()
-    return found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+    return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
 
 
 def _wait(cluster: Cluster, condition: Callable[[], Any], what: str) -> Any:
@@ -61,7 +61,7 @@ def test_replicas_that_an_autoscaler_wrote_stay_whoever_else_touches_the_object(
         _wait(cluster, lambda: _replicas(model) == (0, 0) and not model.pods, "no pod is left")
 
 
-def test_an_idle_object_is_not_written_for_a_minute(cluster: Cluster, place: Operated) -> None:
+def test_an_idle_object_is_not_written_for_a_minute(cluster: Cluster, place: Operated, report: Callable[[str], None]) -> None:
     model = place.apply("alpha", replicas=1, podTemplate=scripted({}))
     empty = place.apply("empty")
     with place.operator("operator", "--resync=5s"):
@@ -71,7 +71,7 @@ def test_an_idle_object_is_not_written_for_a_minute(cluster: Cluster, place: Ope
         before, since = _versions(cluster, place, kinds), datetime.now(UTC)
         _wait_seconds(cluster, since)
         writes = _writes(place, since)
-    print(f"idle: {len(writes)} writes in {IDLE_SECONDS:g} s at a resync of 5 s")  # noqa: T201
+    report(f"idle: {len(writes)} writes in {IDLE_SECONDS:g} s at a resync of 5 s")
     assert writes == []
     assert _versions(cluster, place, kinds) == before
 

@@ -1,5 +1,6 @@
 """One operator and many InferenceDeployments."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,21 @@ MAX_CPU_SECONDS = 60.0
 MAX_BYTES = 400e6
 
 
-def _measured(cluster: Cluster, folder: Path, number: int) -> Cost:
-    with operated(cluster, "many", folder) as place:
-        cost = measure(place, number)
-    print(cost)  # noqa: T201
-    return cost
+@pytest.fixture
+def measured(cluster: Cluster, tmp_path: Path, report: Callable[[str], None]) -> Callable[[int], Cost]:
+    """What so many cost."""
+
+    def measured(number: int) -> Cost:
+        with operated(cluster, "many", tmp_path) as place:
+            cost = measure(place, number)
+        report(str(cost))
+        return cost
+
+    return measured
 
 
-def test_a_hundred_inference_deployments_take_a_tenth_of_what_a_thousand_may(cluster: Cluster, tmp_path: Path) -> None:
-    cost = _measured(cluster, tmp_path, 100)
+def test_a_hundred_inference_deployments_take_a_tenth_of_what_a_thousand_may(measured: Callable[[int], Cost]) -> None:
+    cost = measured(100)
     assert cost.seconds <= MAX_SECONDS / 10
     assert cost.cpu_seconds <= MAX_CPU_SECONDS / 10
     assert cost.peak_bytes <= MAX_BYTES
@@ -29,8 +36,8 @@ def test_a_hundred_inference_deployments_take_a_tenth_of_what_a_thousand_may(clu
 
 
 @pytest.mark.stress
-def test_a_thousand_inference_deployments_are_reconciled_in_two_minutes(cluster: Cluster, tmp_path: Path) -> None:
-    cost = _measured(cluster, tmp_path, 1000)
+def test_a_thousand_inference_deployments_are_reconciled_in_two_minutes(measured: Callable[[int], Cost]) -> None:
+    cost = measured(1000)
     assert cost.seconds <= MAX_SECONDS
     assert cost.cpu_seconds <= MAX_CPU_SECONDS
     assert cost.peak_bytes <= MAX_BYTES
