@@ -105,9 +105,10 @@ def test_a_deleted_pod_is_not_missed(cluster: Cluster, model: Deployed, report: 
 
 
 def test_a_drained_node_is_not_missed(cluster: Cluster, model: Deployed, second_node: str, report: Report):
-    with traffic_around(cluster, model):
+    with traffic_around(cluster, model) as traffic:
         # A pod's successor is put where no other replica is.
         cluster.wait_until(lambda: is_evicted(cluster, model.pod_names[0], model.namespace), START_SECONDS, "a pod is evicted")
+    check_none_failed(traffic, "eviction", report)
     assert second_node in [pod["spec"]["nodeName"] for pod in model.pods]
     with traffic_around(cluster, model) as traffic:
         cluster.kubectl("drain", second_node, "--ignore-daemonsets", "--delete-emptydir-data", f"--pod-selector={model.selector}", "--timeout=120s")
