@@ -10,6 +10,7 @@ import pytest
 TESTS = Path(__file__).parent
 FAULT_COUNTS = {"A": 7, "B": 13, "C": 19, "D": 20, "E": 9, "F": 8, "G": 17, "H": 1}
 NUM_PROPERTIES = 70
+REPORTS = {*range(1, 37), 53, 54, 57, 58, 59, *range(61, 68)}
 STATUS = re.compile(r"not yet: \S.*|(partly: \S.*: )?`test_\w+`(, `test_\w+`)*")
 
 
@@ -23,9 +24,9 @@ class Row(NamedTuple):
         return re.findall(r"`(test_\w+)`", self.status)
 
 
-def read_rows() -> list[Row]:
+def read_rows(groups: str) -> list[Row]:
     lines = (TESTS / "faults.md").read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if re.match(r"\| [A-HP]\d+ \|", line)]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if re.match(rf"\| [{groups}]\d+ \|", line)]
     return [Row(*row) for row in cells]
 
 
@@ -47,21 +48,26 @@ def marked_ids(function: ast.FunctionDef | ast.AsyncFunctionDef, marker: str) ->
     return [ast.literal_eval(argument) for call in calls for argument in call.args]
 
 
-def read_tests() -> dict[str, dict[str, set[str]]]:
+def read_tests() -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    nodes = [node for path in TESTS.rglob("test_*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")]
+
+
+def marked_tests() -> dict[str, dict[str, set[str]]]:
     """The tests marked with each id, by marker and id."""
     found: dict[str, dict[str, set[str]]] = {marker: defaultdict(set) for marker in KNOWN_IDS}
-    for path in TESTS.rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                for marker, by_id in found.items():
-                    for marked in marked_ids(node, marker):
-                        by_id[marked].add(node.name)
+    for node in ALL_TESTS:
+        for marker, by_id in found.items():
+            for marked in marked_ids(node, marker):
+                by_id[marked].add(node.name)
     return found
 
 
-ROWS = read_rows()
+ROWS = read_rows("A-HP")
+REPORT_ROWS = read_rows("K")
 KNOWN_IDS = known_ids()
-MARKED_TESTS = read_tests()
+ALL_TESTS = read_tests()
+MARKED_TESTS = marked_tests()
 TESTS_BY_ID = {known: names for by_id in MARKED_TESTS.values() for known, names in by_id.items()}
 
 
@@ -78,6 +84,16 @@ def test_every_marker_names_a_known_id(marker: str) -> None:
 def test_a_row_names_exactly_the_tests_that_are_marked_with_it_or_says_why_there_is_none(row: Row) -> None:
     assert STATUS.fullmatch(row.status)
     assert Counter(row.test_names) == Counter(TESTS_BY_ID.get(row.id, ()))
+
+
+def test_every_report_has_exactly_one_row() -> None:
+    assert Counter(row.id for row in REPORT_ROWS) == Counter(f"K{number}" for number in REPORTS)
+
+
+@pytest.mark.parametrize("row", REPORT_ROWS, ids=lambda row: row.id)
+def test_the_row_of_a_report_names_tests_or_says_why_there_is_none(row: Row) -> None:
+    assert STATUS.fullmatch(row.status)
+    assert set(row.test_names) <= {test.name for test in ALL_TESTS}
 
 
 def test_at_least_60_of_the_properties_are_shown() -> None:
