@@ -14,6 +14,8 @@ NUM_REFERENCE_TOKENS = 64
 NEAR_TIE = 1e-3
 """Where transformers' two best logits are closer than this, float32 rounding may decide."""
 
+ALL_PROMPTS = pytest.param(24, marks=pytest.mark.stress)
+
 StartEngine = Callable[..., Any]
 
 
@@ -30,7 +32,7 @@ def assert_equal_but_for_near_ties(answers: Sequence[list[int]], references: Seq
 
 
 @pytest.mark.property("P40")
-@pytest.mark.parametrize("num_prompts", [8, pytest.param(24, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("num_prompts", [4, ALL_PROMPTS])
 async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], num_prompts: int) -> None:
     async with start_engine(enable_prefix_caching=False) as engine:
         answers = [await engine.greedy(prompt) for prompt in prompts[:num_prompts]]
@@ -38,7 +40,8 @@ async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], r
 
 
 @pytest.mark.property("P40")
-@pytest.mark.parametrize("block_size", [pytest.param(16, marks=pytest.mark.stress), 32])
+@pytest.mark.stress
+@pytest.mark.parametrize("block_size", [16, 32])
 async def test_all_at_once(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], block_size: int) -> None:
     async with start_engine(block_size=block_size) as engine:
         answers = await asyncio.gather(*map(engine.greedy, prompts))
@@ -46,18 +49,21 @@ async def test_all_at_once(start_engine: StartEngine, prompts: list[list[int]], 
 
 
 @pytest.mark.property("P40")
-async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngine, prompts: list[list[int]], references: list[Any]) -> None:
-    async with start_engine(max_num_batched_tokens=16, max_num_seqs=16) as engine:
-        answers = await asyncio.gather(*map(engine.greedy, prompts))
-    assert_equal_but_for_near_ties(answers, references)
+@pytest.mark.parametrize("num_prompts", [12, ALL_PROMPTS])
+async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], num_prompts: int) -> None:
+    async with start_engine(max_num_batched_tokens=16, max_num_seqs=16, block_size=32) as engine:
+        answers = await asyncio.gather(*map(engine.greedy, prompts[:num_prompts]))
+    assert_equal_but_for_near_ties(answers, references[:num_prompts])
 
 
 @pytest.mark.property("P40")
 @pytest.mark.fault("E7")
 @pytest.mark.case("C040")
+@pytest.mark.parametrize("num_prompts", [12, ALL_PROMPTS])
 async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
-    start_engine: StartEngine, prompts: list[list[int]], references: list[Any]
+    start_engine: StartEngine, prompts: list[list[int]], references: list[Any], num_prompts: int
 ) -> None:
+    prompts = prompts[:num_prompts]
     async with start_engine() as engine:
         cold = await asyncio.gather(*map(engine.greedy, prompts))
         before = await engine.stats()
@@ -65,7 +71,7 @@ async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
         outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts))
         after = await engine.stats()
     assert [output.outputs[0].token_ids for output in outputs] == cold
-    assert_equal_but_for_near_ties(cold, references)
+    assert_equal_but_for_near_ties(cold, references[:num_prompts])
     assert [output.num_cached_tokens for output in outputs] == [(len(prompt) - 1) // 16 * 16 for prompt in prompts]
     assert after["prefix_cache_hits"] - before["prefix_cache_hits"] == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
 

@@ -99,7 +99,7 @@ def test_a_group_gathers_no_more_than_its_bound(build_attention_case: BuildCase,
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("heads", [(9, 3), (4, 4), (8, 2)])
+@pytest.mark.parametrize("heads", [(9, 3), pytest.param((4, 4), marks=pytest.mark.stress), pytest.param((8, 2), marks=pytest.mark.stress)])
 def test_a_row_has_the_same_bits_alone_in_any_chunk_and_beside_others(build_attention_case: BuildCase, dtype: torch.dtype, heads: tuple[int, int]) -> None:
     whole = build_attention_case([(720, 0)], heads=heads, head_dim=64, dtype=dtype)
     expected = whole.run()

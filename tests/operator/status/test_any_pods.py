@@ -73,7 +73,7 @@ def check(status: InferenceDeploymentStatus) -> None:
 
 
 @given(st.lists(POD, max_size=3), DEPLOYMENT, st.integers(0, 3), st.sampled_from(Rendering), st.lists(POD, max_size=2))
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_pods_give_one_valid_status_that_is_ready_only_if_all_is(
     world: Any, pods: list[Any], counts: dict[str, Any] | None, desired: int, rendering: Rendering, later: list[Any]
 ) -> None:
