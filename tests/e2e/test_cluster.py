@@ -123,6 +123,7 @@ def test_devices_are_advertised_and_taken_back(cluster: Cluster) -> None:
 
 def test_kubectl_and_helm_find_the_cluster(cluster: Cluster) -> None:
     assert "node/" in cluster.kubectl("get", "nodes", "-o", "name")
-    assert cluster.helm("list", "--all-namespaces", "--short") == ""
+    with cluster.namespace("no-releases") as namespace:
+        assert cluster.helm("list", f"--namespace={namespace}", "--short") == ""
     with pytest.raises(RuntimeError, match="not found"):
         cluster.kubectl("get", "configmap", "no-such-map")
