@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ Writes: TypeAlias = list[audit.Write]
 FIELD_MANAGER = "stoker-e2e"
 MERGE_PATCH = "application/merge-patch+json"
 INIT = "tini"
+_DISCOVERY = threading.Lock()
+"""The client asks again for what it does not know, and empties its table meanwhile, which other threads read."""
+
 CLEANUP_TIMEOUT = 90.0
 WATCH_SECONDS = 2
 
@@ -168,7 +172,8 @@ def _discovery_file() -> str:
 def _find_resource(client: DynamicClient, kind: str, api_version: str | None = None) -> Resource:
     """Of several groups with such a kind, the core group's, then the preferred version's."""
     kind, _, group = kind.partition(".")
-    found = client.resources.search(kind=kind, **{key: value for key, value in (("group", group), ("api_version", api_version)) if value})
+    with _DISCOVERY:
+        found = client.resources.search(kind=kind, **{key: value for key, value in (("group", group), ("api_version", api_version)) if value})
     matches = [resource for resource in found if not isinstance(resource, ResourceList) and api_version in (None, resource.group_version)]
     if not matches:
         raise LookupError(f"the cluster knows no kind {kind!r}{f' of {api_version or group}' if api_version or group else ''}")
