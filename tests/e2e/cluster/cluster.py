@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
