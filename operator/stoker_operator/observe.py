@@ -27,7 +27,7 @@ class Observer:
 
     async def look(self, obj: KubeObject, rendering: Rendering, problems: tuple[ApplyProblem, ...], decode_error: str | None) -> Observed:
         """After the writes. Raises ClusterError."""
-        key = kube_object.namespace(obj), kube_object.name(obj)
+        key, previous = (kube_object.namespace(obj), kube_object.name(obj)), decode_status(obj)
         deployment = self._store.get(DEPLOYMENT.kind, *key)
         ours = deployment is not None and kube_object.owner_uid(deployment) == obj["metadata"]["uid"]
         pods = _not_older(self._store.of(key, POD.kind), obj)
@@ -37,8 +37,8 @@ class Observer:
             rendering=rendering,
             replica_sets=tuple(self._store.of(key, REPLICA_SET.kind)),
             pods=(*pods, *_not_older(self._departed(key, pods), obj)),
-            reports=await self._reports(pods, decode_status(obj)),
-            warnings=await read_warnings(self._cluster, pods),
+            reports=await self._reports(pods, previous),
+            warnings=await read_warnings(self._cluster, pods, "" if previous.last_failure is None else previous.last_failure.time),
             problems=problems,
             decode_error=decode_error,
         )

@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.pod_reports import PodReport
@@ -30,10 +31,11 @@ class ApplyProblem:
 
 @dataclass(frozen=True, slots=True)
 class PodWarning:
-    """The newest Warning event about a pod: what the kubelet says of mounts and probes stands nowhere else."""
+    """The newest Warning event about a pod, last seen at `time`: what the kubelet says of mounts and probes stands nowhere else."""
 
     reason: str
     message: str
+    time: datetime
 
 
 @dataclass(frozen=True, slots=True)

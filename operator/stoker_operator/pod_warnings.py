@@ -1,6 +1,7 @@
 """What the kubelet says of a pod in Warning Events: of volumes that do not mount and of engines that it killed nowhere else, of images sooner."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from stoker_operator import kube_object
 from stoker_operator.cluster import Cluster
@@ -9,6 +10,7 @@ from stoker_operator.errors import ApiError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.observed import PodWarning
 from stoker_operator.status.ends import SIGKILLED
+from stoker_operator.status.text import timestamp
 
 MAX_PODS = 4
 """Asked about in one look: the others of a rollout tell the same."""
@@ -17,25 +19,36 @@ HELD_UP = frozenset({"ErrImageNeverPull", "Failed", "FailedAttachVolume", "Faile
 """The kubelet's reasons for what keeps a pod's containers from starting."""
 
 
-async def read_warnings(cluster: Cluster, pods: Iterable[KubeObject]) -> dict[str, PodWarning]:
-    """By pod name, of those pods alone whose own status leaves it open. Raises ClusterError."""
-    asked = [pod for pod in pods if is_silent(pod)][:MAX_PODS]
+async def read_warnings(cluster: Cluster, pods: Iterable[KubeObject], known: str) -> dict[str, PodWarning]:
+    """By pod name, of those pods alone whose own status leaves it open. `known` is the time of the last failure that is told already. Raises ClusterError."""
+    asked = [pod for pod in pods if is_silent(pod) or has_new_kill(pod, known)][:MAX_PODS]
     found = {kube_object.name(pod): await _newest(cluster, pod) for pod in asked}
     return {name: warning for name, warning in found.items() if warning is not None}
 
 
 def is_silent(pod: KubeObject) -> bool:
     """A node has it, and either nothing of it has run yet, or a container of it was killed."""
-    status = pod.get("status") or {}
-    containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    containers = _containers(pod)
     if not pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"] or all(container.get("ready") for container in containers):
         return False
-    return all("waiting" in (container.get("state") or {}) for container in containers) or any(_was_killed(container) for container in containers)
+    return all("waiting" in (container.get("state") or {}) for container in containers) or bool(_kills(pod))
 
 
-def _was_killed(container: KubeObject) -> bool:
-    states = (container.get("state") or {}, container.get("lastState") or {})
-    return any((state.get("terminated") or {}).get("exitCode") == SIGKILLED for state in states)
+def has_new_kill(pod: KubeObject, known: str) -> bool:
+    """Whether a container was killed after `known`. It may be ready again before anybody has seen that it was not."""
+    return "deletionTimestamp" not in pod["metadata"] and any(timestamp(kill) > known for kill in _kills(pod))
+
+
+def _kills(pod: KubeObject) -> list[datetime]:
+    """When containers of it were killed, as far as it remembers."""
+    states = [container.get(state) or {} for container in _containers(pod) for state in ("state", "lastState")]
+    ends = [state.get("terminated") or {} for state in states]
+    return [datetime.fromisoformat(end["finishedAt"]) for end in ends if end.get("exitCode") == SIGKILLED and end.get("finishedAt")]
+
+
+def _containers(pod: KubeObject) -> list[KubeObject]:
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 async def _newest(cluster: Cluster, pod: KubeObject) -> PodWarning | None:
@@ -50,7 +63,7 @@ async def _newest(cluster: Cluster, pod: KubeObject) -> PodWarning | None:
     if not events:
         return None
     newest = max(events, key=_time)
-    return PodWarning(newest["reason"], newest.get("message") or "")
+    return PodWarning(newest["reason"], newest.get("message") or "", datetime.fromisoformat(_time(newest)))
 
 
 def _matters(event: KubeObject) -> bool:

@@ -46,12 +46,10 @@ def build_status(deployment: InferenceDeployment | None, observed: Observed, pre
 
 
 def _evidence(pod: Pod, observed: Observed, previous: InferenceDeploymentStatus, accelerator: AcceleratorConfig) -> Evidence:
-    return Evidence(observed.reports.get(pod.name, UNKNOWN), observed.warnings.get(pod.name), accelerator, _was_hung(pod, previous))
+    failure = previous.last_failure
+    known = failure if failure is not None and failure.pod == pod.name else None
+    return Evidence(observed.reports.get(pod.name, UNKNOWN), observed.warnings.get(pod.name), accelerator, _was_hung(pod, previous), known)
 
 
 def _was_hung(pod: Pod, previous: InferenceDeploymentStatus) -> bool:
-    """Whether the status said so before: the kubelet's SIGKILL leaves no word of why."""
-    failure = previous.last_failure
-    if failure is not None and failure.pod == pod.name and failure.reason == Reason.ENGINE_HUNG:
-        return True
     return any(each.type == "Ready" and each.reason == Reason.ENGINE_HUNG and f"Pod {pod.name}:" in each.message for each in previous.conditions)

@@ -8,7 +8,7 @@ import msgspec
 from stoker_engine.termination import TerminationMessage
 from stoker_operator.names import ENGINE
 from stoker_operator.status.objects import Container, Pod, Terminated
-from stoker_operator.status.text import last_line, one_line
+from stoker_operator.status.text import last_line, one_line, timestamp
 
 SIGKILLED = 137
 OOM_KILLED = "OOMKilled"
@@ -36,6 +36,11 @@ class End:
         if self.words is None:
             return last_line(self.terminated.message)
         return one_line(self.words.last_error)
+
+    @property
+    def time(self) -> str:
+        """As a status has it: times of this form sort as text. Empty where it is not known."""
+        return "" if self.terminated.finished_at is None else timestamp(self.terminated.finished_at)
 
     @property
     def description(self) -> str:

@@ -8,7 +8,7 @@ from stoker_operator.status.ends import End, ends_of, failures_of
 from stoker_operator.status.objects import Pod
 from stoker_operator.status.pod_failure import Evidence, crash_reason
 from stoker_operator.status.reasons import Reason
-from stoker_operator.status.text import one_line, timestamp
+from stoker_operator.status.text import one_line
 from stoker_operator.status_types import LastDrain, LastFailure
 
 DRAINED = frozenset({"Drained", "Aborted"})
@@ -17,7 +17,7 @@ MAX_COUNT = 2**31 - 1
 
 def find_last_failure(pods: Iterable[Pod], evidence: Mapping[str, Evidence], previous: LastFailure | None) -> LastFailure | None:
     """Containers of a pod that was deleted end because of that. A failure that was known stays as it was told."""
-    found = [_to_failure(pod, end, evidence[pod.name]) for pod in pods if not pod.is_terminating for end in failures_of(pod) if _when(end)]
+    found = [_to_failure(pod, end, evidence[pod.name]) for pod in pods if not pod.is_terminating for end in failures_of(pod) if end.time]
     newest = max(found, key=lambda each: (each.time, each.pod, each.container), default=None)
     return newest if newest is not None and (previous is None or newest.time > previous.time) else previous
 
@@ -25,14 +25,9 @@ def find_last_failure(pods: Iterable[Pod], evidence: Mapping[str, Evidence], pre
 def find_last_drain(pods: Iterable[Pod], previous: LastDrain | None) -> LastDrain | None:
     """As the api's last words have it."""
     ends = (end for pod in pods if (api := pod.container(API)) is not None for end in ends_of(pod, api))
-    found = [_to_drain(end, end.words) for end in ends if end.words is not None and _when(end) and _is_drain(end.words)]
+    found = [_to_drain(end, end.words) for end in ends if end.words is not None and end.time and _is_drain(end.words)]
     newest = max(found, key=lambda each: (each.time, each.pod), default=None)
     return newest if newest is not None and (previous is None or newest.time > previous.time) else previous
-
-
-def _when(end: End) -> str:
-    """Times of this form sort as text."""
-    return "" if end.terminated.finished_at is None else timestamp(end.terminated.finished_at)
 
 
 def _to_failure(pod: Pod, end: End, evidence: Evidence) -> LastFailure:
@@ -42,7 +37,7 @@ def _to_failure(pod: Pod, end: End, evidence: Evidence) -> LastFailure:
     elif end.words is None and crash_reason(pod, end, evidence) is Reason.ENGINE_HUNG:
         reason = Reason.ENGINE_HUNG
     return LastFailure(
-        time=_when(end),
+        time=end.time,
         pod=pod.name,
         container=end.container,
         reason=reason[:128],
@@ -58,7 +53,7 @@ def _is_drain(words: TerminationMessage) -> bool:
 
 def _to_drain(end: End, words: TerminationMessage) -> LastDrain:
     return LastDrain(
-        time=_when(end),
+        time=end.time,
         pod=end.pod,
         in_flight_at_start=_count(words.in_flight_at_start),
         completed=_count(words.completed),

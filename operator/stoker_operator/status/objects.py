@@ -16,6 +16,7 @@ class Terminated(_Part, frozen=True):
     exit_code: int
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 

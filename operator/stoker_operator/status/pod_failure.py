@@ -12,6 +12,7 @@ from stoker_operator.status.ends import OOM_KILLED, SIGKILLED, End, failures_of
 from stoker_operator.status.objects import Container, Pod
 from stoker_operator.status.reasons import Reason
 from stoker_operator.status.text import one_line
+from stoker_operator.status_types import LastFailure
 
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"})
 IMAGE_EVENTS = frozenset({"ErrImageNeverPull", "InspectFailed"})
@@ -33,12 +34,13 @@ class PodFailure:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What else is known of a pod. `was_hung`: its engine was found hung before."""
+    """What else is known of a pod. `was_hung`: the status says of its engine that it is hung. `known`: its failure that is told already."""
 
     report: PodReport
     warning: PodWarning | None = None
     accelerator: AcceleratorConfig = field(default_factory=AcceleratorConfig)
     was_hung: bool = False
+    known: LastFailure | None = None
 
 
 def find_failure(pod: Pod, evidence: Evidence) -> PodFailure | None:
@@ -113,7 +115,7 @@ def crash_reason(pod: Pod, end: End, evidence: Evidence) -> Reason:
         return _crash_of(pod, end.container)
     if end.words is not None:
         return {"StartupTimeout": Reason.STARTUP_TIMEOUT, "EngineHung": Reason.ENGINE_HUNG}.get(end.words.reason, Reason.ENGINE_CRASHED)
-    if end.terminated.exit_code == SIGKILLED and (evidence.was_hung or _failed_liveness(evidence.warning)):
+    if end.terminated.exit_code == SIGKILLED and _was_killed_for_hanging(end, evidence):
         return Reason.ENGINE_HUNG
     by_code = {ExitCode.STARTUP_TIMEOUT: Reason.STARTUP_TIMEOUT, ExitCode.ENGINE_DEAD: Reason.ENGINE_HUNG}
     return by_code.get(ExitCode(end.terminated.exit_code), Reason.ENGINE_CRASHED) if end.terminated.exit_code in set(ExitCode) else Reason.ENGINE_CRASHED
@@ -125,8 +127,14 @@ def _crash_of(pod: Pod, container: str) -> Reason:
     return Reason.API_CRASHED if beside_api else Reason.ENGINE_CRASHED
 
 
-def _failed_liveness(warning: PodWarning | None) -> bool:
-    return warning is not None and warning.reason == "Unhealthy" and warning.message.startswith("Liveness probe failed")
+def _was_killed_for_hanging(end: End, evidence: Evidence) -> bool:
+    """The kubelet's SIGKILL leaves no word of why: it stands in the status, or in an Event of this life of the engine."""
+    known, warning, began = evidence.known, evidence.warning, end.terminated.started_at
+    is_known = known is not None and (known.container, known.time, known.reason) == (end.container, end.time, Reason.ENGINE_HUNG)
+    if is_known or evidence.was_hung:
+        return True
+    failed_liveness = warning is not None and warning.reason == "Unhealthy" and warning.message.startswith("Liveness probe failed")
+    return warning is not None and failed_liveness and (began is None or warning.time >= began)
 
 
 def _is_over(pod: Pod, end: End) -> bool:

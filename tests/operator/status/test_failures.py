@@ -1,3 +1,4 @@
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,7 +9,11 @@ from stoker_operator.status.text import MAX_MESSAGE_BYTES
 
 POD = "smollm2-6f7c9d-aaaaa"
 HUNG = PodReport(readiness=Readiness("not ready", "hung", "the engine is hung: its step has been running for 61 s"))
-UNHEALTHY = PodWarning("Unhealthy", 'Liveness probe failed: Get "http://10.0.0.7:8001/livez": context deadline exceeded')
+NOW = datetime(2026, 12, 31, tzinfo=UTC)
+
+
+def unhealthy(world: Any, time: float) -> PodWarning:
+    return PodWarning("Unhealthy", 'Liveness probe failed: Get "http://10.0.0.7:8001/livez": context deadline exceeded', datetime.fromisoformat(world.at(time)))
 
 
 def own(world: Any, reason: str, last_error: str) -> str:
@@ -67,7 +72,22 @@ def test_a_hung_engine_is_told_while_it_hangs_and_after_the_kubelet_killed_it(wo
 
 
 def test_a_kill_after_a_failed_liveness_probe_is_a_hang(world: Any) -> None:
-    assert world.scene().show(world.crashed(137), warnings={POD: UNHEALTHY}).brief() == ("False", "EngineHung")
+    assert world.scene().show(world.crashed(137), warnings={POD: unhealthy(world, 18)}).brief() == ("False", "EngineHung")
+
+
+def test_a_kill_after_a_failed_liveness_probe_is_a_hang_even_if_the_engine_serves_again(world: Any) -> None:
+    back = world.pod(engine=world.container("engine", last=world.terminated(137), since=22), ready=29)
+    scene = world.scene().show(back, warnings={POD: unhealthy(world, 18)})
+    assert scene.brief() == ("True", "AllReplicasReady") and scene.status.last_failure.reason == "EngineHung"
+    assert scene.show(back).status.last_failure.reason == "EngineHung"
+
+
+def test_an_earlier_life_of_the_engine_that_hung_explains_no_kill(world: Any) -> None:
+    assert world.scene().show(world.crashed(137), warnings={POD: unhealthy(world, 14)}).brief() == ("False", "EngineCrashed")
+    scene = world.scene().show(world.crashed(137), warnings={POD: unhealthy(world, 18)})
+    scene.show(world.pod(engine=world.container("engine", last=world.terminated(137), since=22), ready=29))
+    again = world.container("engine", world.waiting("CrashLoopBackOff"), world.terminated(137, end=600), ready="no")
+    assert scene.show(world.pod(engine=again)).brief() == ("False", "EngineCrashed") and scene.status.last_failure.reason == "Error"
 
 
 def test_another_pods_hang_explains_no_kill(world: Any) -> None:
@@ -79,7 +99,7 @@ def test_another_pods_hang_explains_no_kill(world: Any) -> None:
 
 def test_a_volume_of_a_missing_secret_is_told_by_its_event(world: Any) -> None:
     waiting = [world.container(name, world.waiting(why), ready="no") for name, why in (("engine", "PodInitializing"), ("api", "PodInitializing"))]
-    event = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "token" : secret "hub-token" not found')
+    event = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "token" : secret "hub-token" not found', NOW)
     scene = world.scene().show(world.pod(engine=waiting[0], api=waiting[1]), warnings={POD: event})
     assert scene.brief() == ("False", "MissingReference") and 'secret "hub-token" not found' in scene.condition("Ready").message
 
@@ -96,9 +116,9 @@ def test_a_volume_of_a_missing_secret_is_told_by_its_event(world: Any) -> None:
 )
 def test_what_holds_up_containers_is_told_by_an_event_before_their_status_has_it(world: Any, event: tuple[str, str], reason: str, words: str) -> None:
     waiting = {name: world.container(name, world.waiting("PodInitializing"), ready="no") for name in ("engine", "api")}
-    scene = world.scene().show(world.pod(**waiting), warnings={POD: PodWarning(*event)})
+    scene = world.scene().show(world.pod(**waiting), warnings={POD: PodWarning(*event, NOW)})
     assert scene.brief() == ("False", reason) and words in scene.condition("Ready").message
-    assert world.scene().show(world.pod(), warnings={POD: PodWarning(*event)}).brief() == ("False", "ModelLoading"), "once they run, it is over"
+    assert world.scene().show(world.pod(), warnings={POD: PodWarning(*event, NOW)}).brief() == ("False", "ModelLoading"), "once they run, it is over"
 
 
 def test_an_old_end_does_not_explain_what_came_after_the_recovery(world: Any) -> None:

@@ -1,6 +1,7 @@
 """Pods as a scheduler and a kubelet 1.34 left them: kubelet_pods.json was read from a cluster, by what was done to each pod."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from stoker_operator.observed import PodWarning
 
 PODS = json.loads((Path(__file__).parent / "kubelet_pods.json").read_text(encoding="utf-8"))
-MOUNT = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "v" : secret "hub-token" not found')
-LIVENESS = PodWarning("Unhealthy", "Liveness probe failed: dial tcp 10.244.0.14:8001: connect: connection refused")
+NOW = datetime(2026, 12, 31, tzinfo=UTC)
+MOUNT = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "v" : secret "hub-token" not found', NOW)
+LIVENESS = PodWarning("Unhealthy", "Liveness probe failed: dial tcp 10.244.0.14:8001: connect: connection refused", NOW)
 
 FOUND = [
     ("apicrash", "ApiCrashed", "container api ended with exit code 1 (Failed): OSError: address in use"),
