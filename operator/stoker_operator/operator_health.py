@@ -21,6 +21,8 @@ QUEUE_SECONDS = 120.0
 QUIET_LISTS = 4
 """The API server is out of reach when this many lists in a row came to nothing, and no watch brought anything."""
 
+READY_PHASES = (Phase.STANDBY, Phase.LISTING, Phase.LEADING)
+
 
 def why_not_alive(progress: Progress, resync_seconds: float) -> str | None:
     """What a restart may mend; None while all is well."""
@@ -80,7 +82,7 @@ class _Answers:
             return 503 if problem else 200, "text/plain", (problem or "ok").encode()
         if path == "/readyz":
             phase = self._progress.phase
-            return 200 if phase in (Phase.STANDBY, Phase.LEADING) else 503, "text/plain", phase.value.encode()
+            return 200 if phase in READY_PHASES else 503, "text/plain", phase.value.encode()
         return None
 
 

@@ -10,7 +10,8 @@ class Phase(enum.Enum):
 
     STARTING = "starting"
     WAITING_FOR_CRD = "waiting for the CustomResourceDefinition; install it with `stoker crd | kubectl apply -f -`"
-    STANDBY = "standby: another operator holds the Lease"
+    STANDBY = "standby: waiting for the Lease"
+    LISTING = "leading: listing everything for the first time"
     LEADING = "leading"
     STOPPING = "stopping"
 

@@ -69,6 +69,7 @@ async def _lead(operation: Operation, leadership: Leadership) -> None:
         tasks.create_task(_tick(operation.progress))
         await _prepare(operation.cluster, operation.progress)
         await leadership.acquire()
+        operation.progress.phase = Phase.LISTING
         LEADER.set(1)
         tasks.create_task(leadership.hold())
         await operation.run()

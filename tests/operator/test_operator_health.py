@@ -57,7 +57,9 @@ def test_a_standby_is_alive_and_ready_and_says_that_it_is_one():
     progress = Progress(phase=Phase.STANDBY)
     with HealthServer("127.0.0.1", 0, progress, RESYNC) as server:
         assert _get(server.port, "/livez") == (200, "ok")
-        assert _get(server.port, "/readyz") == (200, "standby: another operator holds the Lease")
+        assert _get(server.port, "/readyz") == (200, "standby: waiting for the Lease")
+        progress.phase = Phase.LISTING
+        assert _get(server.port, "/readyz") == (200, "leading: listing everything for the first time")
         progress.phase = Phase.WAITING_FOR_CRD
         status, text = _get(server.port, "/readyz")
         assert status == 503 and "stoker crd" in text
