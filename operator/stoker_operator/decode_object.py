@@ -5,7 +5,7 @@ import msgspec
 from stoker_operator.errors import InvalidSpecError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.rules import RULES
-from stoker_operator.status_types import InferenceDeploymentStatus
+from stoker_operator.status_types import MAX_CONDITIONS, InferenceDeploymentStatus
 from stoker_operator.v1alpha1 import InferenceDeployment
 
 
@@ -26,8 +26,23 @@ def decode_inference_deployment(obj: KubeObject) -> InferenceDeployment:
 
 
 def decode_status(obj: KubeObject) -> InferenceDeploymentStatus:
-    """The status that stands in the object; the empty one where none, or none of ours, stands there."""
+    """The status that stands in the object, without what of it cannot be read."""
+    status = obj.get("status") or {}
     try:
-        return msgspec.convert(obj.get("status") or {}, InferenceDeploymentStatus)
+        return msgspec.convert(status, InferenceDeploymentStatus)
     except msgspec.ValidationError:
-        return InferenceDeploymentStatus()
+        return msgspec.convert(_readable(status), InferenceDeploymentStatus)
+
+
+def _readable(status: KubeObject) -> KubeObject:
+    fields = {name: value for name, value in status.items() if name != "conditions" and _is_readable({name: value})}
+    conditions = [each for each in status.get("conditions") or () if _is_readable({"conditions": [each]})]
+    return {**fields, "conditions": conditions[:MAX_CONDITIONS]}
+
+
+def _is_readable(status: KubeObject) -> bool:
+    try:
+        msgspec.convert(status, InferenceDeploymentStatus)
+    except msgspec.ValidationError:
+        return False
+    return True

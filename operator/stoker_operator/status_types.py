@@ -6,6 +6,8 @@ from msgspec import Meta
 
 from stoker_engine.settings import Settings, to_the_end
 
+MAX_CONDITIONS = 16
+
 Count = Annotated[int, Meta(ge=0)]
 Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
 PodName = Annotated[str, Meta(max_length=253)]
@@ -97,4 +99,4 @@ class InferenceDeploymentStatus(Settings, frozen=True, kw_only=True):
     startup: Annotated[StartupStatus | None, Meta(description="The last start of a replica.")] = None
     last_failure: Annotated[LastFailure | None, Meta(description="The last failure of a container.")] = None
     last_drain: Annotated[LastDrain | None, Meta(description="The last drain of a replica.")] = None
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=16, description="The state of the InferenceDeployment, sorted by type.")] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=MAX_CONDITIONS, description="The state of the InferenceDeployment, sorted by type.")] = ()

@@ -34,3 +34,13 @@ def test_a_rule_between_fields_is_told_in_its_own_words():
 
 def test_a_status_of_someone_else_counts_as_none():
     assert decode_status({"status": {"kopf": {}}}) == decode_status({})
+
+
+def test_what_cannot_be_read_of_a_status_costs_nothing_else():
+    def condition(kind: str, status: str) -> dict[str, object]:
+        return {"type": kind, "status": status, "reason": "Why", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
+
+    conditions = [condition("Ready", "True"), condition("Odd", "Perhaps"), {"type": "Bare"}]
+    status = decode_status({"status": {"replicas": 2, "readyReplicas": -1, "unheardOf": {}, "lastDrain": {"pod": 3}, "conditions": conditions}})
+    assert (status.replicas, status.ready_replicas, status.last_drain) == (2, 0, None)
+    assert [each.type for each in status.conditions] == ["Ready"]
