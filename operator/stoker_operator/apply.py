@@ -1,49 +1,93 @@
-"""Desired children → the cluster's. Writes what differs, touches nothing of others, and goes on past a child that the API server refuses."""
+"""Desired children → the cluster's. Writes what differs, touches nothing of others, and goes on past a child that cannot be written."""
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from stoker_operator import kube_object
 from stoker_operator.changes import changed_fields
 from stoker_operator.cluster import Cluster
-from stoker_operator.cluster_kinds import BY_KIND, DEPLOYMENT, OPTIONAL_CHILDREN
+from stoker_operator.cluster_kinds import BY_KIND, CHILDREN, DEPLOYMENT, OPTIONAL_CHILDREN
 from stoker_operator.contests import Contests
-from stoker_operator.errors import ApiError, ContestedError
+from stoker_operator.errors import ApiError, ClusterError, ContestedError
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.names import DESIRED_ANNOTATION, KIND, RENDERED_BY_ANNOTATION, TEMPLATE_INPUTS_ANNOTATION
 from stoker_operator.observed import NAME_CONFLICT, ApplyProblem
 from stoker_operator.resources.containment import contains
+from stoker_operator.scale_in import PodPricer
 from stoker_operator.settle import settle
 from stoker_operator.store import Key, Store
 
 logger = logging.getLogger(__name__)
 
 
-class Applier:
-    """Raises ClusterError for what may pass: the whole InferenceDeployment is tried again."""
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`problems`: what the API server refuses. `failure`: the first of what may pass. `is_behind`: something was never written as desired."""
 
-    def __init__(self, cluster: Cluster, store: Store) -> None:
+    problems: tuple[ApplyProblem, ...] = ()
+    failure: ClusterError | None = None
+    is_behind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Of one child. Neither: it is as desired."""
+
+    problem: ApplyProblem | None = None
+    failure: ClusterError | None = None
+    is_behind: bool = False
+
+
+class Applier:
+    """One child's trouble is not the others'."""
+
+    def __init__(self, cluster: Cluster, store: Store, pricer: PodPricer) -> None:
         self._cluster = cluster
         self._store = store
+        self._pricer = pricer
         self._contests = Contests()
         self._taken: set[tuple[str, str, str]] = set()
         """Where objects of others stood when last looked at: nothing is sent there before another look."""
 
-    async def apply_all(self, children: Sequence[KubeObject], uid: str) -> tuple[ApplyProblem, ...]:
-        """Makes the children of the InferenceDeployment `uid` as desired: the first one first, for pods need a ServiceAccount, then the others."""
-        problems = [await self._apply(children[0], uid), *await settle(self._apply(child, uid) for child in children[1:])]
-        return tuple(problem for problem in problems if problem is not None)
+    async def apply_all(self, key: Key, uid: str, children: Sequence[KubeObject]) -> Applied:
+        """The children become as desired, the first one first, for pods need a ServiceAccount; what the InferenceDeployment `uid` no longer wants goes."""
+        account, others = children[0], children[1:]
+        outcomes = [await self._apply(account, uid)]
+        if outcomes[0].failure is not None and self._store.get(*_place(account)) is None:
+            others = [child for child in others if child["kind"] != DEPLOYMENT.kind]
+        outcomes += await settle(self._apply(child, uid) for child in others)
+        outcomes += await settle(self._delete(obj) for obj in self._unwanted(key, uid, children))
+        return Applied(
+            problems=tuple(each.problem for each in outcomes if each.problem is not None),
+            failure=next((each.failure for each in outcomes if each.failure is not None), None),
+            is_behind=any(each.is_behind for each in outcomes),
+        )
 
-    async def _apply(self, child: KubeObject, uid: str) -> ApplyProblem | None:
+    def forget(self, key: Key) -> None:
+        """An InferenceDeployment that is gone: its children have its name."""
+        for kind in CHILDREN:
+            place = (kind.kind, *key)
+            self._contests.forget(place)
+            self._taken.discard(place)
+
+    async def _apply(self, child: KubeObject, uid: str) -> _Outcome:
+        kind = kube_object.kind(child)
         try:
-            return await self._make(child, uid)
+            return _Outcome(await self._make(child, uid))
         except ApiError as error:
             if error.passing:
-                raise
-            kind = kube_object.kind(child)
+                return _Outcome(failure=error, is_behind=not self._is_reached(child))
             logger.warning("The API server refuses the %s: %s", kind, error.message)
-            return ApplyProblem(kind, kube_object.name(child), error.reason, error.message)
+            return _Outcome(ApplyProblem(kind, kube_object.name(child), error.reason, error.message))
+        except ClusterError as error:
+            return _Outcome(failure=error, is_behind=not self._is_reached(child))
+
+    def _is_reached(self, child: KubeObject) -> bool:
+        """Whether the same was written before, whatever somebody has made of it since."""
+        live = self._store.get(*_place(child))
+        return live is not None and _fingerprint(live) == _fingerprint(child)
 
     async def _make(self, child: KubeObject, uid: str) -> ApplyProblem | None:
         place = _place(child)
@@ -55,13 +99,18 @@ class Applier:
             return _conflict(child, live)
         self._taken.discard(place)
         if not contains(child, live):
-            if seconds := self._contests.hold(place, _fingerprint(child), time.monotonic()):
-                raise ContestedError(
-                    f"somebody else changes the {place[0]} again and again ({changed_fields(child, live)}); is there another operator?", seconds
-                )
-            self._store.put(await self._change(child, live))
-            logger.info("Changed the %s: %s", place[0], changed_fields(child, live))
+            await self._repair(child, live)
         return None
+
+    async def _repair(self, child: KubeObject, live: KubeObject) -> None:
+        place, changed = _place(child), changed_fields(child, live)
+        if seconds := self._contests.hold(place, _fingerprint(child), time.monotonic()):
+            raise ContestedError(f"somebody else changes the {place[0]} again and again ({changed}); is there another operator?", seconds)
+        if place[0] == DEPLOYMENT.kind:
+            await self._pricer.before(child, live)
+        self._store.put(await self._change(child))
+        self._contests.written(place, _fingerprint(child), time.monotonic())
+        logger.info("Changed the %s: %s", place[0], changed)
 
     async def _create(self, child: KubeObject) -> KubeObject | None:
         """Makes the child, unless its place is taken: the watches show only objects with our label. What is there, then."""
@@ -85,15 +134,20 @@ class Applier:
         self._store.put(obj)
         logger.info("Created the %s", kube_object.kind(obj))
 
-    async def remove_unwanted(self, key: Key, uid: str, wanted: Sequence[KubeObject]) -> None:
-        """Deletes what is ours of this InferenceDeployment and not among `wanted`."""
-        kept = {(kube_object.kind(child), kube_object.name(child)) for child in wanted}
-        for obj in self._ours(key, uid):
-            if (kube_object.kind(obj), kube_object.name(obj)) not in kept and "deletionTimestamp" not in obj["metadata"]:
-                await self._cluster.delete(BY_KIND[kube_object.kind(obj)], obj)
-                logger.info("Deleted the %s: it is no longer wanted", kube_object.kind(obj))
+    def _unwanted(self, key: Key, uid: str, wanted: Sequence[KubeObject]) -> list[KubeObject]:
+        kept = {_place(child) for child in wanted}
+        ours = (obj for kind in OPTIONAL_CHILDREN for obj in self._store.of(key, kind.kind) if kube_object.owner_uid(obj) == uid)
+        return [obj for obj in ours if _place(obj) not in kept and "deletionTimestamp" not in obj["metadata"]]
 
-    async def _change(self, child: KubeObject, live: KubeObject) -> KubeObject:
+    async def _delete(self, obj: KubeObject) -> _Outcome:
+        try:
+            await self._cluster.delete(BY_KIND[kube_object.kind(obj)], obj)
+        except ClusterError as error:
+            return _Outcome(failure=error, is_behind=True)
+        logger.info("Deleted the %s: it is no longer wanted", kube_object.kind(obj))
+        return _Outcome()
+
+    async def _change(self, child: KubeObject) -> KubeObject:
         kind = BY_KIND[kube_object.kind(child)]
         try:
             return await self._cluster.apply(kind, child)
@@ -102,9 +156,6 @@ class Applier:
                 raise
             # Whoever changed the number of a Service's port made it, to an apply, another port beside ours. A merge patch takes lists as a whole.
             return await self._cluster.merge(kind, kube_object.namespace(child), kube_object.name(child), child)
-
-    def _ours(self, key: Key, uid: str) -> Iterable[KubeObject]:
-        return [obj for kind in OPTIONAL_CHILDREN for obj in self._store.of(key, kind.kind) if kube_object.owner_uid(obj) == uid]
 
 
 def _place(obj: KubeObject) -> tuple[str, str, str]:

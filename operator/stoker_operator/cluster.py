@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ NO_VERSION = "1"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
 MANAGED_BY = {"fieldManager": FIELD_MANAGER}
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -105,9 +106,18 @@ class Cluster:
         """A merge patch of a few fields."""
         return await self._write(kind, "patch", _Call("PATCH", kind.path(namespace, name), MANAGED_BY, patch, MERGE))
 
-    async def merge_status(self, kind: ClusterKind, namespace: str, name: str, patch: KubeObject) -> KubeObject:
-        """A merge patch of the status."""
-        return await self._write(kind, "status", _Call("PATCH", f"{kind.path(namespace, name)}/status", MANAGED_BY, patch, MERGE))
+    async def apply_status(self, kind: ClusterKind, obj: KubeObject) -> KubeObject:
+        """Server-side apply of the status."""
+        metadata = obj["metadata"]
+        path = f"{kind.path(metadata['namespace'], metadata['name'])}/status"
+        return await self._write(kind, "status", _Call("PATCH", path, MANAGED_BY | {"force": "true"}, obj, APPLY))
+
+    async def patch_status(self, kind: ClusterKind, obj: KubeObject, operations: Sequence[KubeObject]) -> KubeObject:
+        """A JSON patch of the status of this very object."""
+        metadata = obj["metadata"]
+        path = f"{kind.path(metadata['namespace'], metadata['name'])}/status"
+        same = {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}
+        return await self._write(kind, "status", _Call("PATCH", path, MANAGED_BY, [same, *operations], JSON_PATCH))
 
     async def create(self, kind: ClusterKind, obj: KubeObject) -> KubeObject:
         return await self._write(kind, "create", _Call("POST", kind.path(obj["metadata"]["namespace"]), MANAGED_BY, obj))
@@ -161,7 +171,7 @@ class _Call:
     method: str
     path: str
     query: dict[str, str] = field(default_factory=dict)
-    body: KubeObject | None = None
+    body: KubeObject | list[KubeObject] | None = None
     content_type: str = JSON
     seconds: float = REQUEST_SECONDS
 

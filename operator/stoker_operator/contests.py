@@ -18,17 +18,22 @@ class Contests:
         self._repairs: dict[Hashable, tuple[int, float]] = {}
 
     def hold(self, place: Hashable, desired: str, now: float) -> float:
-        """Seconds to wait before `desired`, a hash, may be written; 0 counts it as written."""
-        count, last = self._repairs.get(place, (0, 0.0))
-        if self._written.get(place) != desired or now - last > WINDOW_SECONDS:
-            count = 0
-        if count >= FREE_REPAIRS and now - last < HOLD_SECONDS:
-            return last + HOLD_SECONDS - now
+        """Seconds to wait before `desired`, a hash, may be written."""
+        count, last = self._recent(place, desired, now)
+        return last + HOLD_SECONDS - now if count >= FREE_REPAIRS and now - last < HOLD_SECONDS else 0.0
+
+    def written(self, place: Hashable, desired: str, now: float) -> None:
+        """A write that failed changed nothing that somebody could undo."""
+        count, _ = self._recent(place, desired, now)
         self._written[place] = desired
         self._repairs[place] = (count + 1, now)
-        return 0.0
+
+    def _recent(self, place: Hashable, desired: str, now: float) -> tuple[int, float]:
+        """How many repairs in a row there were, and when the last one."""
+        count, last = self._repairs.get(place, (0, 0.0))
+        return (0, last) if self._written.get(place) != desired or now - last > WINDOW_SECONDS else (count, last)
 
     def forget(self, place: Hashable) -> None:
-        """An object that is made anew."""
+        """An object that is made anew, or gone."""
         self._written.pop(place, None)
         self._repairs.pop(place, None)

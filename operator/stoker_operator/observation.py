@@ -7,6 +7,8 @@ import httpx
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from stoker_operator.api_answers import Readiness, Startup
+
 READY = "ready"
 STARTING = "starting"
 
@@ -14,21 +16,6 @@ _RUNNING = "stoker_num_requests_running"
 _WAITING = "stoker_num_requests_waiting"
 _TOKENS = "stoker_generation_tokens_total"
 _KV_USAGE = "stoker_kv_cache_usage_ratio"
-
-
-class StartupReport(msgspec.Struct):
-    """The body of `/startupz`: the engine's phase, its progress (0 to 1), seconds in it, and its own words on a failure."""
-
-    phase: str
-    progress: float = 0.0
-    seconds: float = 0.0
-    message: str = ""
-
-
-class _Readiness(msgspec.Struct):
-    """The body of `/readyz`: why requests are not served, empty where they are."""
-
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +32,7 @@ class Load:
 class Observation:
     """One look at a replica. `load` is None while the api has no numbers; `obstacle` is why it serves no requests, None where it does."""
 
-    startup: StartupReport
+    startup: Startup
     load: Load | None = None
     obstacle: str | None = ""
 
@@ -59,11 +46,11 @@ class Observation:
         return self.load.num_running + self.load.num_waiting if self.load else None
 
 
-NOTHING_SEEN = Observation(StartupReport(phase=STARTING))
+NOTHING_SEEN = Observation(Startup(phase=STARTING))
 """The api does not answer yet."""
 
 
-class Observer:
+class ReplicaObserver:
     """Looks at one api; keeps the token count of its last look for the rate."""
 
     def __init__(self, client: httpx.AsyncClient, url: str) -> None:
@@ -74,9 +61,9 @@ class Observer:
     async def look(self) -> Observation:
         """Never raises for an api that is down, starting, or answers nonsense: that is what was seen."""
         try:
-            startup = msgspec.json.decode((await self._client.get(f"{self._url}/startupz")).content, type=StartupReport)
+            startup = msgspec.json.decode((await self._client.get(f"{self._url}/startupz")).content, type=Startup)
             readiness = await self._client.get(f"{self._url}/readyz")
-            obstacle = None if readiness.status_code == httpx.codes.OK else msgspec.json.decode(readiness.content, type=_Readiness).reason
+            obstacle = None if readiness.status_code == httpx.codes.OK else msgspec.json.decode(readiness.content, type=Readiness).reason
             metrics = await self._client.get(f"{self._url}/metrics")
         except (httpx.HTTPError, msgspec.MsgspecError):
             self._last_tokens = None

@@ -1,6 +1,5 @@
 """What the cluster holds of one InferenceDeployment, asked for where the watches do not show it."""
 
-import asyncio
 from collections.abc import Iterable
 
 from stoker_operator import kube_object
@@ -50,9 +49,7 @@ class Observer:
 
     async def _reports(self, pods: list[KubeObject], previous: InferenceDeploymentStatus) -> dict[str, PodReport]:
         running = [pod for pod in read_pods(pods) if pod.is_running]
-        asked = [(pod.name, pod.status.pod_ip) for pod in running if not pod.is_ready or has_just_started(pod, previous)]
-        reports = await asyncio.gather(*(self._reporter.ask(address) for _, address in asked))
-        return {name: report for (name, _), report in zip(asked, reports, strict=True)}
+        return await self._reporter.ask_all({pod.name: pod.status.pod_ip for pod in running if not pod.is_ready or has_just_started(pod, previous)})
 
 
 def _not_older(pods: Iterable[KubeObject], obj: KubeObject) -> list[KubeObject]:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import httpx
 import kopf
 
 from stoker_engine.config import seconds
@@ -16,13 +15,14 @@ from stoker_operator.config import OperatorConfig
 from stoker_operator.errors import ClusterError
 from stoker_operator.event_poster import EventPoster
 from stoker_operator.observe import Observer
-from stoker_operator.pod_reports import LIMIT_SECONDS, PodReporter
+from stoker_operator.pod_reports import PodReporter, pod_client
 from stoker_operator.pod_retry import PodRetrier
 from stoker_operator.progress import Phase, Progress
 from stoker_operator.reconcile import Parts, Reconciler
 from stoker_operator.relist import Relist
 from stoker_operator.render import Renderer, defaults_of
 from stoker_operator.scale_in import PodPricer
+from stoker_operator.status_writer import StatusWriter
 from stoker_operator.store import Key, Store
 from stoker_operator.watch_feed import WatchFeed
 from stoker_operator.watches import watch_registry, watch_settings
@@ -52,9 +52,9 @@ class Operation:
         relist = Relist(self.cluster, config.namespaces, store, queue, self.progress)
         await relist.once()
         self.progress.phase = Phase.LEADING
-        async with httpx.AsyncClient(timeout=LIMIT_SECONDS, trust_env=False) as pods:
+        async with pod_client() as pods:
             parts = self._parts(store, relist, PodReporter(pods))
-            workers = Workers(Reconciler(self.cluster, store, parts), queue, self.progress)
+            workers = Workers(Reconciler(store, parts), queue, self.progress)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(workers.tick())
@@ -69,9 +69,9 @@ class Operation:
         views = ViewReader(self.cluster, store, defaults_of(self.config))
         return Parts(
             renderer=Renderer(self.config, self.cluster.namespace, views, relist),
-            pricer=PodPricer(self.cluster, store, reporter),
-            applier=Applier(self.cluster, store),
+            applier=Applier(self.cluster, store, PodPricer(self.cluster, store, reporter)),
             observer=Observer(self.cluster, store, reporter),
+            status_writer=StatusWriter(self.cluster, store),
             events=EventPoster(self.cluster, self.identity),
             retrier=PodRetrier(self.cluster, store),
         )

@@ -1,59 +1,24 @@
-"""What a pod's api says of itself: /startupz, /readyz and /load, asked over the pod's own address."""
+"""What a pod's api says of itself: /readyz, /startupz and /load, asked over the pod's own address."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import httpx
 import msgspec
 
+from stoker_operator.api_answers import Load, Readiness, Startup
 from stoker_operator.names import HTTP_PORT, LOAD_PATH, READINESS_PATH, STARTUP_PATH
 
 LIMIT_SECONDS = 2.0
 """All three answers together: a pod that does not answer holds up no reconcile."""
 MAX_BODY_BYTES = 65536
 """Whoever serves at a pod's address may be anybody's program."""
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-PhaseSeconds = Annotated[dict[str, Annotated[float, msgspec.Meta(ge=0, le=1e9)]], msgspec.Meta(max_length=16)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-class Startup(msgspec.Struct, frozen=True, rename="camel"):
-    """How far the engine has come, as /startupz has it. `seconds` is how long the phase has lasted, `message` its words on a failure or on what it waits for.
-
-    `start_seconds` is how long each phase of the start took that is over. The rest is of a model that is downloaded: `revision` is its commit, `size_bytes`
-    that of the files that the engine needs, `bytes` what of them is there.
-    """
-
-    phase: str
-    progress: Share = 0.0
-    seconds: float = 0.0
-    message: str = ""
-    revision: str | None = None
-    size_bytes: Count | None = None
-    bytes: Count | None = None
-    bytes_per_second: Count | None = None
-    eta_seconds: Count | None = None
-    start_seconds: PhaseSeconds = {}
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """Why requests would not be served, as /readyz has it. `engine` is the engine's state."""
-
-    status: str
-    engine: str = ""
-    reason: str = ""
-
-
-class Load(msgspec.Struct, frozen=True, rename="camel"):
-    """How busy the api is, as /load has it."""
-
-    in_flight: Count
-    running: Count = 0
-    waiting: Count = 0
-    draining: bool = False
-    kv_cache_usage: Share = 0.0
+AT_ONCE = 16
+"""Pods of one InferenceDeployment that are asked at a time."""
+LAST_SECONDS = 4.0
+"""No other one is asked after this: many pods that do not answer hold up no reconcile either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +40,43 @@ UNKNOWN = PodReport()
 AnswerT = TypeVar("AnswerT", Startup, Readiness, Load)
 
 
+def pod_client() -> httpx.AsyncClient:
+    """Connections to pods are bounded by who asks, not in all: the silent pods of one InferenceDeployment keep nobody from asking others."""
+    return httpx.AsyncClient(timeout=LIMIT_SECONDS, trust_env=False, limits=httpx.Limits(max_connections=None, max_keepalive_connections=AT_ONCE))
+
+
 class PodReporter:
     """Asks pods. Meant for those that are not ready, and before replicas are taken away: a ready pod's probes are the kubelet's."""
 
-    def __init__(self, client: httpx.AsyncClient, port: int = HTTP_PORT) -> None:
+    def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._port = port
+
+    async def ask_all(self, addresses: Mapping[str, str]) -> dict[str, PodReport]:
+        """The reports of one InferenceDeployment's pods, by the names that their addresses have."""
+        places, last = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time() + LAST_SECONDS
+
+        async def ask(address: str) -> PodReport:
+            async with places:
+                return await self.ask(address) if asyncio.get_running_loop().time() < last else UNKNOWN
+
+        return dict(zip(addresses, await asyncio.gather(*map(ask, addresses.values())), strict=True))
 
     async def ask(self, pod_ip: str) -> PodReport:
-        """Never raises for a pod that does not answer, or answers nonsense: that is not known."""
+        """Never raises for a pod that does not answer, or answers nonsense: that is not known. One that does not answer at /readyz is asked nothing else."""
         if not pod_ip:
             return UNKNOWN
         host = f"[{pod_ip}]" if ":" in pod_ip else pod_ip
-        base = f"http://{host}:{self._port}"
-        startup, readiness, load = await asyncio.gather(
-            self._get(base + STARTUP_PATH, Startup), self._get(base + READINESS_PATH, Readiness), self._get(base + LOAD_PATH, Load)
-        )
+        base, until = f"http://{host}:{HTTP_PORT}", asyncio.get_running_loop().time() + LIMIT_SECONDS
+        readiness = await self._get(base + READINESS_PATH, Readiness, until)
+        if readiness is None:
+            return UNKNOWN
+        startup, load = await asyncio.gather(self._get(base + STARTUP_PATH, Startup, until), self._get(base + LOAD_PATH, Load, until))
         return PodReport(startup, readiness, load)
 
-    async def _get(self, url: str, answer_type: type[AnswerT]) -> AnswerT | None:
-        """503 has a body too: it is what a pod that is not ready answers."""
+    async def _get(self, url: str, answer_type: type[AnswerT], until: float) -> AnswerT | None:
+        """503 has a body too: it is what a pod that is not ready answers. `until` is the event loop's time."""
         try:
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with asyncio.timeout_at(until):
                 return msgspec.json.decode(await self._read(url), type=answer_type)
         except (httpx.HTTPError, msgspec.MsgspecError, TimeoutError):
             return None

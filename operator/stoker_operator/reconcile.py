@@ -4,26 +4,23 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import msgspec
-
 from stoker_operator import kube_object
-from stoker_operator.apply import Applier
-from stoker_operator.cluster import Cluster
+from stoker_operator.apply import Applied, Applier
 from stoker_operator.cluster_kinds import DEPLOYMENT, INFERENCE_DEPLOYMENT
 from stoker_operator.decode_object import decode_inference_deployment, decode_status
-from stoker_operator.errors import ApiError, ClusterError, InvalidSpecError
+from stoker_operator.errors import ClusterError, InvalidSpecError
 from stoker_operator.event_poster import EventPoster
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.observe import Observer
-from stoker_operator.observed import ApplyProblem, Observed, Rendering
+from stoker_operator.observed import Observed, Rendering
 from stoker_operator.pod_retry import PodRetrier
 from stoker_operator.pod_warnings import is_silent
 from stoker_operator.render import Renderer
-from stoker_operator.scale_in import PodPricer
 from stoker_operator.status.build import build_status
 from stoker_operator.status.notices import notices
 from stoker_operator.status.requeue import requeue_after
 from stoker_operator.status_types import InferenceDeploymentStatus
+from stoker_operator.status_writer import StatusWriter
 from stoker_operator.store import Key, Store
 from stoker_operator.v1alpha1 import InferenceDeployment
 
@@ -42,8 +39,7 @@ WAITING_SECONDS = 11.0
 class Reconciler:
     """Raises ClusterError for what is worth another try soon."""
 
-    def __init__(self, cluster: Cluster, store: Store, parts: "Parts") -> None:
-        self._cluster = cluster
+    def __init__(self, store: Store, parts: "Parts") -> None:
         self._store = store
         self._parts = parts
 
@@ -52,49 +48,37 @@ class Reconciler:
         obj = self._store.get(INFERENCE_DEPLOYMENT.kind, *key)
         if obj is None or "deletionTimestamp" in obj["metadata"]:
             # Its ownerReferences take the children along.
-            self._store.forget_departed(key, self._store.departed(key))
+            self._forget(key)
             return None
         deployment, decode_error = _decode(obj)
-        problems, failure = ((), None) if deployment is None else await self._try_to_apply(obj, deployment)
-        behind = deployment is None or failure is not None or any(each.kind == DEPLOYMENT.kind for each in problems)
-        observed = await self._parts.observer.look(obj, Rendering.OUTDATED if behind else Rendering.CURRENT, problems, decode_error)
+        applied = Applied() if deployment is None else await self._apply(obj, deployment)
+        observed = await self._parts.observer.look(obj, _rendering(obj, deployment, applied), applied.problems, decode_error)
         await self._report(obj, deployment, observed)
-        if failure is not None:
-            raise failure
         self._store.forget_departed(key, observed.pods)
+        if applied.failure is not None:
+            # It kept nobody from learning how the pods are.
+            raise applied.failure
         return _soonest(_next_look(observed), await self._parts.retrier.retry(observed.replica_sets, datetime.now(UTC)))
 
-    async def _try_to_apply(self, obj: KubeObject, deployment: InferenceDeployment) -> tuple[tuple[ApplyProblem, ...], ClusterError | None]:
-        """What the API server refused, and what may pass: that keeps nobody from learning how the pods are."""
-        try:
-            return await self._apply(obj, deployment), None
-        except ClusterError as error:
-            return (), error
+    def _forget(self, key: Key) -> None:
+        """Names come and go for as long as the operator runs."""
+        self._store.forget_departed(key, self._store.departed(key))
+        self._parts.renderer.forget(key)
+        self._parts.applier.forget(key)
 
-    async def _apply(self, obj: KubeObject, deployment: InferenceDeployment) -> tuple[ApplyProblem, ...]:
+    async def _apply(self, obj: KubeObject, deployment: InferenceDeployment) -> Applied:
         key, uid = (deployment.metadata.namespace, deployment.metadata.name), obj["metadata"]["uid"]
-        live = self._store.get(DEPLOYMENT.kind, *key)
-        children = await self._parts.renderer.render(deployment, uid, live)
-        for child in children:
-            if child["kind"] == DEPLOYMENT.kind:
-                await self._parts.pricer.before(child, live)
-        problems = await self._parts.applier.apply_all(children, uid)
-        await self._parts.applier.remove_unwanted(key, uid, children)
-        return problems
+        try:
+            children = await self._parts.renderer.render(deployment, uid, self._store.get(DEPLOYMENT.kind, *key))
+        except ClusterError as error:
+            return Applied(failure=error, is_behind=True)
+        return await self._parts.applier.apply_all(key, uid, children)
 
     async def _report(self, obj: KubeObject, deployment: InferenceDeployment | None, observed: Observed) -> None:
         previous = decode_status(obj)
         status = build_status(deployment, observed, previous, datetime.now(UTC))
-        if status == previous and obj.get("status"):
+        if not await self._parts.status_writer.write(obj, status):
             return
-        patch = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": _status_patch(status, obj.get("status") or {})}
-        try:
-            written = await self._cluster.merge_status(INFERENCE_DEPLOYMENT, kube_object.namespace(obj), kube_object.name(obj), patch)
-        except ApiError as error:
-            if error.status == 404:
-                return
-            raise
-        self._store.put(written)
         logger.info("Status: %s", _summary(status))
         for notice in notices(previous, status):
             await self._parts.events.post(obj, notice)
@@ -105,9 +89,9 @@ class Parts:
     """What a reconciliation is made of, in the order it is used."""
 
     renderer: Renderer
-    pricer: PodPricer
     applier: Applier
     observer: Observer
+    status_writer: StatusWriter
     events: EventPoster
     retrier: PodRetrier
 
@@ -119,10 +103,16 @@ def _decode(obj: KubeObject) -> tuple[InferenceDeployment | None, str | None]:
         return None, str(error)
 
 
-def _status_patch(status: InferenceDeploymentStatus, live: KubeObject) -> KubeObject:
-    """A merge patch: what is not there any more has to be said."""
-    fields: KubeObject = msgspec.to_builtins(status)
-    return {name: None for name in live if name not in fields} | fields
+def _rendering(obj: KubeObject, deployment: InferenceDeployment | None, applied: Applied) -> Rendering:
+    """An error that may pass takes nothing from what was Ready for this very generation; what was not does not become so before everything is written."""
+    if deployment is None or any(problem.kind == DEPLOYMENT.kind for problem in applied.problems):
+        return Rendering.OUTDATED
+    return Rendering.OUTDATED if applied.is_behind and not _is_ready(obj) else Rendering.CURRENT
+
+
+def _is_ready(obj: KubeObject) -> bool:
+    ready = kube_object.condition(obj, "Ready") or {}
+    return (ready.get("status"), ready.get("observedGeneration")) == ("True", obj["metadata"]["generation"])
 
 
 def _summary(status: InferenceDeploymentStatus) -> str:

@@ -11,6 +11,7 @@ from stoker_operator.resources.children import render_children
 from stoker_operator.resources.context import Defaults, RenderContext
 from stoker_operator.resources.stable_hash import stable_hash
 from stoker_operator.rollout import decide_strategy
+from stoker_operator.store import Key
 from stoker_operator.v1alpha1 import InferenceDeployment
 
 
@@ -43,3 +44,7 @@ class Renderer:
             has_pod_monitors=self._relist.has_pod_monitors,
         )
         return render_children(deployment, context)
+
+    def forget(self, key: Key) -> None:
+        """An InferenceDeployment that is gone."""
+        self._views.forget(key)

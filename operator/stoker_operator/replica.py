@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 
 from stoker_operator.display import Display
-from stoker_operator.observation import NOTHING_SEEN, Observation, Observer
+from stoker_operator.observation import NOTHING_SEEN, Observation, ReplicaObserver
 from stoker_operator.plan import ReplicaPlan
 from stoker_operator.program import Program, ProgramEvents, ProgramExit
 
@@ -53,7 +53,7 @@ class Replica:
 
     async def watch(self, client: httpx.AsyncClient) -> None:
         """Looks at the api once a second, more often at the start, for ever."""
-        observer = Observer(client, self.plan.url)
+        observer = ReplicaObserver(client, self.plan.url)
         while True:
             self.state.observation = observation = await observer.look()
             for program in (self.api, self.engine):

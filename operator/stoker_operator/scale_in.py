@@ -7,7 +7,7 @@ from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import POD
 from stoker_operator.errors import ApiError
 from stoker_operator.kube_object import KubeObject
-from stoker_operator.pod_reports import PodReporter
+from stoker_operator.pod_reports import PodReport, PodReporter
 from stoker_operator.settle import settle
 from stoker_operator.store import Store
 
@@ -29,13 +29,12 @@ class PodPricer:
         if live is None or not 0 < desired["spec"]["replicas"] < live["spec"].get("replicas", 1):
             return
         key = kube_object.namespace(desired), kube_object.name(desired)
-        pods = [pod for pod in self._store.of(key, POD.kind) if "deletionTimestamp" not in pod["metadata"]]
-        await settle(self._price(pod) for pod in pods)
+        pods = {kube_object.name(pod): pod for pod in self._store.of(key, POD.kind) if "deletionTimestamp" not in pod["metadata"]}
+        reports = await self._reporter.ask_all({name: (pod.get("status") or {}).get("podIP", "") for name, pod in pods.items()})
+        await settle(self._price(pods[name], report) for name, report in reports.items())
 
-    async def _price(self, pod: KubeObject) -> None:
-        name = kube_object.name(pod)
-        report = await self._reporter.ask((pod.get("status") or {}).get("podIP", ""))
-        cost = str(report.num_in_flight)
+    async def _price(self, pod: KubeObject, report: PodReport) -> None:
+        name, cost = kube_object.name(pod), str(report.num_in_flight)
         if kube_object.annotations(pod).get(DELETION_COST_ANNOTATION, "0") == cost:
             return
         patch = {"metadata": {"annotations": {DELETION_COST_ANNOTATION: cost}}}

@@ -6,7 +6,7 @@ import json
 import re
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +44,8 @@ class RecordingProxy:
         self.requests: list[Request] = []
         self.faults: dict[tuple[str, str], list[int]] = {}
         """For a verb and a resource: what its next requests are answered with, one after the other; a failing status never reaches the API server."""
+        self.before: dict[tuple[str, str], Callable[[], None]] = {}
+        """For a verb and a resource: what happens once between the client's sending of the next such request and its arrival."""
         self._server = server
         self._context = ssl.create_default_context(cadata=certificate)
         self._listener = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -80,6 +82,8 @@ class RecordingProxy:
             self.requests.append(replace(asked[0], status=fault))
             _answer_fault(handler, asked[0].verb, fault)
             return
+        if asked and (happens := self.before.pop((asked[0].verb, asked[0].resource), None)):
+            happens()
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         headers = {name: value for name, value in handler.headers.items() if name.lower() not in ("host", "connection", "accept-encoding")}
         upstream = http.client.HTTPSConnection(*self._server, context=self._context)

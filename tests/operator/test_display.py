@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 
 from stoker_operator.__main__ import main
+from stoker_operator.api_answers import Startup
 from stoker_operator.display import PlainDisplay, ReplicaRow
 from stoker_operator.live_table import LiveDisplay, build_table
-from stoker_operator.observation import Load, Observation, StartupReport
+from stoker_operator.observation import Load, Observation
 from stoker_operator.plan import ProgramPlan, ReplicaPlan
 from stoker_operator.replica import Replica
 from stoker_operator.rows import build_row
@@ -102,13 +103,13 @@ async def test_a_drain_says_how_many_requests_are_in_flight(make_replica: MakeRe
     replica = make_replica()
     replica.state.draining = True
     assert build_row(replica).detail == ""
-    replica.state.observation = Observation(StartupReport(phase="ready"), Load(num_running, num_waiting, 0.0, 0.0))
+    replica.state.observation = Observation(Startup(phase="ready"), Load(num_running, num_waiting, 0.0, 0.0))
     assert build_row(replica).detail == detail
 
 
 async def test_a_drain_begins_without_the_number_that_was_true_before_it(make_replica: MakeReplica) -> None:
     replica = make_replica()
-    replica.state.observation = Observation(StartupReport(phase="ready"), Load(1, 0, 0.0, 0.0))
+    replica.state.observation = Observation(Startup(phase="ready"), Load(1, 0, 0.0, 0.0))
     draining = asyncio.create_task(replica.drain())
     await asyncio.sleep(0)
     row = build_row(replica)

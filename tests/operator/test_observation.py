@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 
-from stoker_operator.observation import NOTHING_SEEN, Observer, sum_samples
+from stoker_operator.observation import NOTHING_SEEN, ReplicaObserver, sum_samples
 
 METRICS = """\
 # TYPE stoker_num_requests_running gauge
@@ -21,14 +21,14 @@ LOADING = b'{"phase": "loading", "progress": 0.5, "seconds": 2, "message": "", "
 READY = b'{"phase": "ready"}'
 NOT_SERVED = b'{"status": "not ready", "engine": "ready", "reason": "the engine is connecting"}'
 
-MakeObserver = Callable[..., Observer]
+MakeObserver = Callable[..., ReplicaObserver]
 
 
 @pytest.fixture
 async def make_observer() -> AsyncIterator[MakeObserver]:
     clients: list[httpx.AsyncClient] = []
 
-    def make(startup: bytes, metrics: str = METRICS, readiness: httpx.Response | None = None) -> Observer:
+    def make(startup: bytes, metrics: str = METRICS, readiness: httpx.Response | None = None) -> ReplicaObserver:
         answers = {
             "/startupz": httpx.Response(200, content=startup),
             "/readyz": readiness or httpx.Response(200),
@@ -39,7 +39,7 @@ async def make_observer() -> AsyncIterator[MakeObserver]:
             return answers[request.url.path]
 
         clients.append(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
-        return Observer(clients[-1], "http://api")
+        return ReplicaObserver(clients[-1], "http://api")
 
     yield make
     for client in clients:
@@ -62,7 +62,7 @@ async def test_a_replica_is_ready_when_its_api_serves_and_not_before(make_observ
 
 async def test_an_api_that_does_not_answer_is_starting() -> None:
     async with httpx.AsyncClient() as client:
-        assert await Observer(client, "http://127.0.0.1:1").look() == NOTHING_SEEN
+        assert await ReplicaObserver(client, "http://127.0.0.1:1").look() == NOTHING_SEEN
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"phase": 3}'])

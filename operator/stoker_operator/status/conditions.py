@@ -41,9 +41,9 @@ def find_conditions(observed: Observed, replicas: Replicas, verdict: Verdict, fa
 
 
 def date_conditions(findings: Iterable[Finding], previous: tuple[Condition, ...], generation: int, now: datetime) -> tuple[Condition, ...]:
-    """Sorted by type. A condition whose status is as before keeps the time of its last transition; what others wrote stays."""
+    """Sorted by type. A condition whose status is as before keeps the time of its last transition; those of others are not ours to tell."""
     before = {condition.type: condition for condition in previous}
-    dated = [condition for condition in previous if condition.type not in OWN_TYPES]
+    dated = []
     for finding in findings:
         was = before.get(finding.type)
         since = was.last_transition_time if was is not None and was.status == finding.status else timestamp(now)

@@ -3,8 +3,8 @@
 import re
 
 from stoker_engine.model_files import is_on_hub
+from stoker_operator.api_answers import Startup
 from stoker_operator.observed import Observed
-from stoker_operator.pod_reports import Startup
 from stoker_operator.status.conditions import Finding
 from stoker_operator.status.ends import failures_of
 from stoker_operator.status.objects import Pod

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from stoker_operator.api_answers import Startup
 from stoker_operator.names import API, ENGINE
-from stoker_operator.pod_reports import UNKNOWN, PodReport, Startup
+from stoker_operator.pod_reports import UNKNOWN, PodReport
 from stoker_operator.status.objects import Pod
 from stoker_operator.status.replicas import Replicas
 from stoker_operator.status_types import Condition, InferenceDeploymentStatus, StartupPhases, StartupStatus

@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
+from stoker_operator.api_answers import Readiness
 from stoker_operator.observed import PodWarning
-from stoker_operator.pod_reports import PodReport, Readiness
+from stoker_operator.pod_reports import PodReport
 from stoker_operator.status.text import MAX_MESSAGE_BYTES
 
 POD = "smollm2-6f7c9d-aaaaa"

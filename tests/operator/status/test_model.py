@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from stoker_operator.pod_reports import PodReport, Readiness, Startup
+from stoker_operator.api_answers import Readiness, Startup
+from stoker_operator.pod_reports import PodReport
 
 POD = "smollm2-6f7c9d-aaaaa"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from stoker_operator.pod_reports import PodReport, Startup
+from stoker_operator.api_answers import Startup
+from stoker_operator.pod_reports import PodReport
 from stoker_operator.status.notices import notices
 from stoker_operator.status.requeue import requeue_after
 from stoker_operator.status_types import InferenceDeploymentStatus

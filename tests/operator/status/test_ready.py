@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
+from stoker_operator.api_answers import Readiness, Startup
 from stoker_operator.observed import ApplyProblem, Rendering
-from stoker_operator.pod_reports import PodReport, Readiness, Startup
+from stoker_operator.pod_reports import PodReport
 from stoker_operator.status.pod_failure import IMAGE_REASONS
 
 POD = "smollm2-6f7c9d-aaaaa"
