@@ -20,7 +20,8 @@ class WorkQueue(Generic[KeyT]):
         self._active: dict[KeyT, float] = {}
         self._again: dict[KeyT, float] = {}
         self._timers: dict[KeyT, asyncio.TimerHandle] = {}
-        self._failures: dict[KeyT, int] = {}
+        self._failures: dict[KeyT, tuple[int, float]] = {}
+        """How many in a row, and when the next try is due."""
         self._wakeup = asyncio.Event()
 
     @property
@@ -63,11 +64,16 @@ class WorkQueue(Generic[KeyT]):
         self._timers[key] = loop.call_later(seconds, self._due, key)
 
     def retry(self, key: KeyT, *, at_least: float = 0.0) -> float:
-        """Due after this key's next delay, doubled with each failure in a row; returns the delay in seconds."""
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 10))
-        delay = max(at_least, delay * random.uniform(0.8, 1.2))
+        """Due after this key's next delay, doubled with each failure in a row; returns the delay in seconds. A try before it was due does not count."""
+        now = asyncio.get_running_loop().time()
+        failures, due = self._failures.get(key, (0, now))
+        if now < due:
+            delay = max(at_least, due - now)
+        else:
+            delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(failures, 10))
+            delay = max(at_least, delay * random.uniform(0.8, 1.2))
+            failures += 1
+        self._failures[key] = (failures, now + delay)
         self.add_after(key, delay)
         return delay
 

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_a_condition_that_a_gateway_writes_at_the_same_moment_survives(cluster: 
         model.wait_ready()
         for reason in ("First", "Second"):
             # What the operator sends now was computed before.
-            proxy.before["patch", STATUS] = lambda reason=reason: _tell_routable(place, "alpha", reason)  # type: ignore[misc]
+            proxy.before["patch", STATUS] = partial(_tell_routable, place, "alpha", reason)
             model.patch(paused=reason == "First", restartedAt=reason)
             _wait(cluster, lambda: not proxy.before and model.is_ready, "the status is that of the new generation")
             assert condition_of(model.get(), "Routable")["reason"] == reason

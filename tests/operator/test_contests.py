@@ -40,3 +40,11 @@ def test_one_object_slows_down_no_other():
 def test_writes_that_fail_are_no_contest():
     contests = Contests()
     assert [contests.hold("service", "a", now=n / 10) for n in range(50)] == [0.0] * 50
+
+
+def test_an_object_that_is_gone_leaves_nothing_to_its_successor():
+    contests = Contests()
+    for n in range(FREE_REPAIRS):
+        _write(contests, "service", "a", n)
+    contests.forget("service")
+    assert _write(contests, "service", "a", FREE_REPAIRS) == 0.0

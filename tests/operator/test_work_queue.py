@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -58,13 +59,48 @@ async def test_a_key_that_is_added_does_not_come_again_for_its_old_delay():
         await asyncio.wait_for(queue.get(), 0.05)
 
 
-async def test_delays_double_with_each_failure_up_to_a_limit_and_start_anew_after_a_success():
+class Clock:
+    """The event loop's, moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Clock]:
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.get_running_loop(), "time", clock := Clock())
+        yield clock
+
+
+def _fail_again(queue: WorkQueue[str], clock: Clock) -> float:
+    """At the time that it is due; the next delay."""
+    delay = queue.retry("a")
+    clock.seconds += delay
+    return delay
+
+
+async def test_delays_double_with_each_failure_up_to_a_limit_and_start_anew_after_a_success(clock: Clock):
     queue = WorkQueue[str]()
-    delays = [queue.retry("a") for _ in range(12)]
+    delays = [_fail_again(queue, clock) for _ in range(12)]
     assert all(0.8 * work_queue.FIRST_RETRY_SECONDS * 2**n <= delays[n] <= 1.2 * work_queue.FIRST_RETRY_SECONDS * 2**n for n in range(6))
     assert delays[-1] <= 1.2 * work_queue.LAST_RETRY_SECONDS
     queue.succeeded("a")
     assert queue.retry("a") <= 1.2 * work_queue.FIRST_RETRY_SECONDS
+    queue.close()
+
+
+async def test_failures_of_tries_that_something_else_asked_for_put_nothing_off(clock: Clock):
+    queue = WorkQueue[str]()
+    delay = queue.retry("a")
+    for _ in range(100):
+        clock.seconds += delay / 200
+        assert clock.seconds + queue.retry("a") == pytest.approx(delay)
+    clock.seconds = delay
+    assert queue.retry("a") <= 1.2 * 2 * work_queue.FIRST_RETRY_SECONDS
     queue.close()
 
 
