@@ -11,6 +11,7 @@ from stoker_operator.apply import Applier
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import watched_kinds
 from stoker_operator.cluster_view import ViewReader
+from stoker_operator.condition_gauge import ConditionGauge
 from stoker_operator.config import OperatorConfig
 from stoker_operator.errors import ClusterError
 from stoker_operator.event_poster import EventPoster
@@ -71,6 +72,7 @@ class Operation:
             renderer=Renderer(self.config, self.cluster.namespace, views, relist),
             applier=Applier(self.cluster, store, PodPricer(self.cluster, store, reporter)),
             observer=Observer(self.cluster, store, reporter),
+            gauge=ConditionGauge(),
             status_writer=StatusWriter(self.cluster, store),
             events=EventPoster(self.cluster, self.identity),
             retrier=PodRetrier(self.cluster, store),

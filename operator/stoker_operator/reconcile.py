@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from stoker_operator import kube_object
 from stoker_operator.apply import Applied, Applier
 from stoker_operator.cluster_kinds import DEPLOYMENT, INFERENCE_DEPLOYMENT
+from stoker_operator.condition_gauge import ConditionGauge
 from stoker_operator.decode_object import decode_inference_deployment, decode_status
 from stoker_operator.errors import ClusterError, InvalidSpecError
 from stoker_operator.event_poster import EventPoster
@@ -65,6 +66,7 @@ class Reconciler:
         self._store.forget_departed(key, self._store.departed(key))
         self._parts.renderer.forget(key)
         self._parts.applier.forget(key)
+        self._parts.gauge.forget(key)
 
     async def _apply(self, obj: KubeObject, deployment: InferenceDeployment) -> Applied:
         key, uid = (deployment.metadata.namespace, deployment.metadata.name), obj["metadata"]["uid"]
@@ -77,6 +79,7 @@ class Reconciler:
     async def _report(self, obj: KubeObject, deployment: InferenceDeployment | None, observed: Observed) -> None:
         previous = decode_status(obj)
         status = build_status(deployment, observed, previous, datetime.now(UTC))
+        self._parts.gauge.tell((kube_object.namespace(obj), kube_object.name(obj)), status)
         if not await self._parts.status_writer.write(obj, status):
             return
         logger.info("Status: %s", _summary(status))
@@ -91,6 +94,7 @@ class Parts:
     renderer: Renderer
     applier: Applier
     observer: Observer
+    gauge: ConditionGauge
     status_writer: StatusWriter
     events: EventPoster
     retrier: PodRetrier

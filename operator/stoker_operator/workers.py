@@ -6,7 +6,7 @@ import time
 
 from stoker_operator.errors import ApiError, ClusterError, ContestedError
 from stoker_operator.operator_log import working_on
-from stoker_operator.operator_metrics import QUEUE_AGE, QUEUE_DEPTH, RECONCILE_DURATION, RECONCILE_ERRORS
+from stoker_operator.operator_metrics import QUEUE_AGE, QUEUE_DEPTH, RECONCILE_DURATION, RECONCILES
 from stoker_operator.progress import Progress
 from stoker_operator.reconcile import Reconciler
 from stoker_operator.store import Key
@@ -52,14 +52,15 @@ class Workers:
         try:
             again_after = await self._reconciler.reconcile(key)
         except ClusterError as error:
-            RECONCILE_ERRORS.labels(reason=_reason(error)).inc()
+            RECONCILES.labels(result=_reason(error)).inc()
             delay = self._queue.retry(key, at_least=error.retry_after or 0.0)
             logger.warning("Trying again in %.1f s: %s", delay, error)
         except Exception:  # a bug that one InferenceDeployment meets must not be the others' trouble
-            RECONCILE_ERRORS.labels(reason="Bug").inc()
+            RECONCILES.labels(result="Bug").inc()
             delay = self._queue.retry(key)
             logger.exception("Cannot reconcile; trying again in %.1f s", delay)
         else:
+            RECONCILES.labels(result="Succeeded").inc()
             self._queue.succeeded(key)
             if again_after is not None:
                 self._queue.add_after(key, again_after)
