@@ -25,6 +25,13 @@ NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ResourceName = Annotated[str, Meta(pattern=to_the_end(NAME_PATTERN), max_length=MAX_NAME_LENGTH, examples=["smollm2"])]
 Namespace = Annotated[str, Meta(pattern=to_the_end(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), max_length=63)]
 
+ContainerImage = Annotated[ImageName | None, Meta(description="Default: the operator's.")]
+ContainerPullPolicy = Annotated[PullPolicy | None, Meta(description="Default: the operator's.")]
+ContainerArgs = Annotated[tuple[Argument, ...], Meta(max_length=64, description="Flags added to the generated ones.")]
+ContainerEnv = Annotated[tuple[EnvVar, ...], Meta(max_length=128, description="Environment variables of the container.")]
+ContainerResources = Annotated[Resources, Meta(description="What the container asks for and may use.")]
+"""What a spec says of the engine's and of the api's container alike; a struct has one base, and theirs are the programs' settings."""
+
 
 class ObjectMeta(Settings, frozen=True, kw_only=True):
     """What a user may write under `metadata`."""
@@ -44,21 +51,21 @@ class ModelSpec(ModelConfig, frozen=True, kw_only=True):
 class EngineSpec(EngineSettings, frozen=True, kw_only=True):
     """The engine container (`spec.engine`)."""
 
-    image: Annotated[ImageName | None, Meta(description="Default: the operator's.")] = None
-    image_pull_policy: Annotated[PullPolicy | None, Meta(description="Default: the operator's.")] = None
-    args: Annotated[tuple[Argument, ...], Meta(max_length=64, description="Flags added to the generated ones.")] = ()
-    env: Annotated[tuple[EnvVar, ...], Meta(max_length=128, description="Environment variables of the container.")] = ()
-    resources: Annotated[Resources, Meta(description="What the container asks for and may use.")] = Resources()
+    image: ContainerImage = None
+    image_pull_policy: ContainerPullPolicy = None
+    args: ContainerArgs = ()
+    env: ContainerEnv = ()
+    resources: ContainerResources = Resources()
 
 
 class ApiSpec(ApiSettings, frozen=True, kw_only=True):
     """The api container (`spec.api`)."""
 
-    image: Annotated[ImageName | None, Meta(description="Default: the operator's.")] = None
-    image_pull_policy: Annotated[PullPolicy | None, Meta(description="Default: the operator's.")] = None
-    args: Annotated[tuple[Argument, ...], Meta(max_length=64, description="Flags added to the generated ones.")] = ()
-    env: Annotated[tuple[EnvVar, ...], Meta(max_length=128, description="Environment variables of the container.")] = ()
-    resources: Annotated[Resources, Meta(description="What the container asks for and may use.")] = Resources()
+    image: ContainerImage = None
+    image_pull_policy: ContainerPullPolicy = None
+    args: ContainerArgs = ()
+    env: ContainerEnv = ()
+    resources: ContainerResources = Resources()
 
 
 class InferenceDeploymentSpec(Settings, frozen=True, kw_only=True):
