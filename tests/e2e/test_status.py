@@ -121,7 +121,7 @@ def test_an_api_server_that_fails_for_one_child_costs_nobody_its_status_nor_the_
             cluster.patch("Service", "alpha", place.namespace, {"spec": {"ports": [{"name": "http", "port": 80, "targetPort": 1234}]}})
             new = place.apply("beta")
             _wait(cluster, lambda: new.status.get("observedGeneration") == 1 and cluster.find("NetworkPolicy", "beta", place.namespace), "beta has a status")
-            _wait(cluster, lambda: _num_failed(proxy, "alpha") >= 3, "the Service is tried again and again")
+            _wait(cluster, lambda: _num_failed(proxy, "alpha", "services") >= 3, "the Service is tried again and again")
             assert cluster.find("Deployment", "beta", place.namespace) and not cluster.find("Service", "beta", place.namespace)
             assert not new.is_ready
         assert {condition_of(version, "Ready")["status"] for version in seen.versions} == {"True"}
@@ -134,5 +134,18 @@ def test_an_api_server_that_fails_for_one_child_costs_nobody_its_status_nor_the_
         _wait(cluster, lambda: cluster.get("Service", "alpha", place.namespace)["spec"]["ports"][0]["targetPort"] == "http", "the Service is repaired")
 
 
-def _num_failed(proxy: RecordingProxy, name: str) -> int:
-    return sum((request.name, request.resource, request.status) == (name, "services", 500) for request in proxy.requests)
+def test_an_operator_that_wants_something_else_and_cannot_write_it_yet_takes_ready_from_nobody(
+    cluster: Cluster, place: Operated, proxy: RecordingProxy
+) -> None:
+    with place.operator("first"):
+        place.apply("alpha").wait_ready()
+    proxy.faults["patch", "networkpolicies"] = [500] * 10_000
+    with history(cluster, KIND, "alpha", place.namespace) as seen, place.operator("second", "--gateway-namespace=other"):
+        _wait(cluster, lambda: _num_failed(proxy, "alpha", "networkpolicies") >= 3, "the NetworkPolicy is tried again and again")
+        assert proxy.faults.pop(("patch", "networkpolicies"))
+        _wait(cluster, lambda: "'other'" in str(cluster.get("NetworkPolicy", "alpha", place.namespace)["spec"]), "the NetworkPolicy is the second one's")
+    assert {condition_of(version, "Ready")["status"] for version in seen.versions} == {"True"}
+
+
+def _num_failed(proxy: RecordingProxy, name: str, resource: str) -> int:
+    return sum((request.name, request.resource, request.status) == (name, resource, 500) for request in proxy.requests)
