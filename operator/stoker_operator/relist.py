@@ -15,6 +15,9 @@ from stoker_operator.work_queue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
+FIRST_SECONDS = 5.0
+"""Until the second list: what is deleted between the first one and the beginning of the watches is told by neither."""
+
 
 class Relist:
     """`namespaces` empty means the cluster."""
@@ -41,8 +44,10 @@ class Relist:
 
     async def forever(self, period: float) -> None:
         """A list that fails is made again after the period: the watches go on meanwhile."""
+        pause = min(period, FIRST_SECONDS)
         while True:
-            await asyncio.sleep(period)
+            await asyncio.sleep(pause)
+            pause = period
             try:
                 await self.once()
             except ClusterError as error:
