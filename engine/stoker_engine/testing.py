@@ -231,22 +231,23 @@ class ScriptedExecutor:
         token_id = self._next_token(state, num_output)
         state.token_ids.append(token_id)
         output.sampled_token_ids[request_id] = [token_id]
-        if params.logprobs is not None:
-            output.logprobs[request_id] = self._logprobs([token_id], params.logprobs)
+        if params.logprob_token_ids is not None:
+            output.logprobs[request_id] = self._logprobs(token_id, params.logprob_token_ids)
+        elif params.logprobs is not None:
+            output.logprobs[request_id] = self._logprobs(token_id, [(token_id + i) % self._script.vocab_size for i in range(params.logprobs)])
 
     def _next_token(self, state: _RequestState, num_output: int) -> int:
         if state.reply is None:
             return zlib.crc32(array("q", state.token_ids).tobytes()) % self._script.vocab_size
         return state.reply[min(num_output, len(state.reply) - 1)]
 
-    def _logprobs(self, token_ids: list[int], num_logprobs: int) -> LogprobsLists:
-        """The token itself first, at -0.125; then the token again and its successors, each 0.125 less likely."""
-        rows = [[token_id, *((token_id + i) % self._script.vocab_size for i in range(num_logprobs))] for token_id in token_ids]
-        values = [-0.125, *(-0.125 * (i + 1) for i in range(num_logprobs))]
-        return LogprobsLists(token_ids=rows, logprobs=[values] * len(rows), ranks=[1] * len(rows))
+    def _logprobs(self, token_id: int, others: list[int]) -> LogprobsLists:
+        """The token itself first, at -0.125; then the others, each 0.125 less likely than the one before."""
+        values = [-0.125, *(-0.125 * (i + 1) for i in range(len(others)))]
+        return LogprobsLists(token_ids=[[token_id, *others]], logprobs=[values], ranks=[1])
 
     def _prompt_logprobs(self, token_ids: list[int], num_logprobs: int) -> LogprobsArrays:
-        """As `_logprobs`, for a whole prompt."""
+        """Of each token itself, then of it again and its successors, as `_logprobs` has them."""
         own = np.array(token_ids, np.int32).reshape(-1, 1)
         successors = (own + np.arange(num_logprobs, dtype=np.int32)) % self._script.vocab_size
         values = -0.125 * np.array([1, *range(1, num_logprobs + 1)], np.float32)

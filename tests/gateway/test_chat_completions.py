@@ -161,6 +161,11 @@ def test_an_empty_list_of_stop_strings_stops_nothing(api: Any, stop: object) -> 
     assert api.chat("greeting", stop=stop)["choices"] == api.chat("greeting")["choices"]
 
 
+def test_chat_logprobs_are_of_the_token_ids_that_were_asked_for(api: Any) -> None:
+    choice = api.chat(temperature=0, max_tokens=3, logprob_token_ids=[5, 9])["choices"][0]
+    assert [len(entry["top_logprobs"]) for entry in choice["logprobs"]["content"]] == [2, 2, 2]
+
+
 @pytest.mark.case("C023")
 @pytest.mark.parametrize(("top_logprobs", "num_top"), [(None, 0), (0, 0), (3, 3), (20, 20)])
 def test_chat_logprobs_have_one_entry_per_token(api: Any, top_logprobs: int | None, num_top: int) -> None:
