@@ -14,6 +14,8 @@ from stoker_operator.progress import Phase, Progress
 
 logger = logging.getLogger(__name__)
 
+REMEDY = "which the API server drops; apply `stoker crd`"
+
 POLL_SECONDS = 2.0
 LOG_SECONDS = 60.0
 
@@ -36,15 +38,30 @@ async def wait_for_crd(cluster: Cluster, progress: Progress) -> None:
         silent += POLL_SECONDS
 
 
-async def warn_of_old_crd(cluster: Cluster) -> None:
-    """A line for each field that is missing. Where we may not read the CustomResourceDefinition, nothing is known."""
-    try:
-        live = await cluster.get(CUSTOM_RESOURCE_DEFINITION, None, f"{PLURAL}.{GROUP}")
-    except ApiError as error:
-        logger.info("The CustomResourceDefinition's age is not checked: %s", error.message)
-        return
-    for path in missing_fields(custom_resource_definition(), live or {}):
-        logger.warning("The CustomResourceDefinition is older than this operator: it has no %s, which the API server drops; apply `stoker crd`", path)
+class CrdCheck:
+    """`missing`: the fields that the CustomResourceDefinition lacked at the last look. Where we may not read it, nothing is known."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.missing: tuple[str, ...] = ()
+        self._cluster = cluster
+        self._told: frozenset[str] = frozenset()
+
+    async def look(self) -> None:
+        """A line of the log for each field that is newly missing. Raises ClusterError where the API server does not answer."""
+        try:
+            live = await self._cluster.get(CUSTOM_RESOURCE_DEFINITION, None, f"{PLURAL}.{GROUP}")
+        except ApiError as error:
+            self._tell(logging.INFO, f"The CustomResourceDefinition's age is not checked: {error.message}")
+            return
+        self.missing = () if live is None else tuple(missing_fields(custom_resource_definition(), live))
+        self._tell(logging.WARNING, *(f"The CustomResourceDefinition is older than this operator: it has no {path}, {REMEDY}" for path in self.missing))
+
+    def _tell(self, level: int, *lines: str) -> None:
+        """Those that the last look did not tell."""
+        for line in lines:
+            if line not in self._told:
+                logger.log(level, "%s", line)
+        self._told = frozenset(lines)
 
 
 def missing_fields(ours: KubeObject, live: KubeObject) -> list[str]:

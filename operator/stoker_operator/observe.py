@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from stoker_operator import kube_object
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import DEPLOYMENT, POD, REPLICA_SET
+from stoker_operator.crd_check import CrdCheck
 from stoker_operator.decode_object import decode_status
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.observed import ApplyProblem, Observed, Rendering
@@ -19,10 +20,11 @@ from stoker_operator.store import Key, Store
 class Observer:
     """A ready pod is asked how its start went, and nothing after."""
 
-    def __init__(self, cluster: Cluster, store: Store, reporter: PodReporter) -> None:
+    def __init__(self, cluster: Cluster, store: Store, reporter: PodReporter, crd: CrdCheck) -> None:
         self._cluster = cluster
         self._store = store
         self._reporter = reporter
+        self._crd = crd
 
     async def look(self, obj: KubeObject, rendering: Rendering, problems: tuple[ApplyProblem, ...], decode_error: str | None) -> Observed:
         """After the writes. Raises ClusterError."""
@@ -40,6 +42,7 @@ class Observer:
             warnings=await read_warnings(self._cluster, pods, "" if previous.last_failure is None else previous.last_failure.time),
             problems=problems,
             decode_error=decode_error,
+            missing_fields=self._crd.missing,
         )
 
     def _departed(self, key: Key, pods: list[KubeObject]) -> list[KubeObject]:

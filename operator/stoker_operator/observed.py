@@ -42,7 +42,8 @@ class PodWarning:
 class Observed:
     """`pods` are those of the selector, with terminating ones and those just deleted; `reports` and `warnings` are by pod name.
 
-    `rendering` speaks of the Deployment as it is after the reconcile's writes. `decode_error` says why the InferenceDeployment could not be read.
+    `rendering` speaks of the Deployment as it is after the reconcile's writes. `decode_error` says why the InferenceDeployment could not be read,
+    `missing_fields` which fields the API server drops of any, because the CustomResourceDefinition is older than this operator.
     """
 
     generation: int
@@ -54,3 +55,4 @@ class Observed:
     warnings: Mapping[str, PodWarning] = field(default_factory=dict)
     problems: tuple[ApplyProblem, ...] = ()
     decode_error: str | None = None
+    missing_fields: tuple[str, ...] = ()

@@ -71,7 +71,7 @@ class Operation:
         return Parts(
             renderer=Renderer(self.config, self.cluster.namespace, views, relist),
             applier=Applier(self.cluster, store, PodPricer(self.cluster, store, reporter)),
-            observer=Observer(self.cluster, store, reporter),
+            observer=Observer(self.cluster, store, reporter, relist.crd),
             gauge=ConditionGauge(),
             status_writer=StatusWriter(self.cluster, store),
             events=EventPoster(self.cluster, self.identity),

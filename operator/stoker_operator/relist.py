@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from stoker_operator.cluster import Cluster
 from stoker_operator.cluster_kinds import INFERENCE_DEPLOYMENT, POD_MONITOR, ClusterKind, watched_kinds
+from stoker_operator.crd_check import CrdCheck
 from stoker_operator.errors import ClusterError
 from stoker_operator.names import INFERENCE_DEPLOYMENT_LABEL
 from stoker_operator.operator_metrics import MANAGED
@@ -28,11 +29,13 @@ class Relist:
         self._store = store
         self._queue = queue
         self._progress = progress
+        self.crd = CrdCheck(cluster)
         self.has_pod_monitors = False
 
     async def once(self) -> None:
         """Takes over what there is, and makes every InferenceDeployment due. Raises ClusterError."""
         self.has_pod_monitors = await self._cluster.serves(POD_MONITOR)
+        await self.crd.look()
         missed: set[Key] = set()
         for kind in watched_kinds(has_pod_monitors=self.has_pod_monitors):
             for namespace in self._namespaces:

@@ -13,7 +13,7 @@ from stoker_engine.exit_codes import ExitCode
 from stoker_engine.version import __version__
 from stoker_operator.cluster import Cluster, connect
 from stoker_operator.config import OperatorConfig
-from stoker_operator.crd_check import wait_for_crd, warn_of_old_crd
+from stoker_operator.crd_check import wait_for_crd
 from stoker_operator.errors import OperatorError
 from stoker_operator.leadership import Leadership
 from stoker_operator.operate import Operation
@@ -77,7 +77,6 @@ async def _lead(operation: Operation, leadership: Leadership) -> None:
 
 async def _prepare(cluster: Cluster, progress: Progress) -> None:
     await wait_for_crd(cluster, progress)
-    await warn_of_old_crd(cluster)
     progress.phase = Phase.STANDBY
 
 

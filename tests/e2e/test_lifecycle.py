@@ -145,10 +145,19 @@ def test_an_upgrade_by_helm_brings_the_definitions_new_fields_and_an_uninstall_t
         model = place.apply("alpha", engine=kept)
         cluster.kubectl("patch", "infdep", "alpha", f"--namespace={place.namespace}", "--type=merge", "--patch", json.dumps({"spec": {"engine": NEW}}))
         assert "watermark" not in model.get()["spec"]["engine"]
-        with place.operator("operator") as operator:
+        with place.operator("operator", "--resync=1s") as operator:
             model.wait_ready()
             assert "it has no spec.engine.watermark" in operator.log.read_text()
-        cluster.helm("upgrade", *release, CHART, *options)
+            accepted = condition_of(model.get(), "SpecAccepted")
+            assert (accepted["status"], accepted["reason"]) == ("True", "OutdatedDefinition")
+            assert "the API server drops spec.engine.watermark;" in accepted["message"]
+            since, looked = datetime.now(UTC), operator.num_reconciled
+            _wait(cluster, lambda: operator.num_reconciled >= looked + 3, "it was looked at three times more")
+            assert [write for write in cluster.audit_writes(since, place.account.user) if write.resource != "leases"] == []
+            cluster.helm("upgrade", *release, CHART, *options)
+            _wait(cluster, lambda: condition_of(model.get(), "SpecAccepted")["reason"] == "Accepted", "it is over with the upgrade")
+            (write,) = [write for write in cluster.audit_writes(since, place.account.user) if write.resource != "leases"]
+            assert (write.name, write.subresource) == ("alpha", "status")
         _wait(cluster, lambda: _keeps_new_field(place, model), "the new field is kept")
         assert kept.items() <= model.get()["spec"]["engine"].items()
     finally:

@@ -36,7 +36,7 @@ def find_conditions(observed: Observed, replicas: Replicas, verdict: Verdict, fa
         _engine_connected(observed, replicas, failures),
         _progressing(replicas, verdict),
         Finding("Ready", str(verdict.is_ready), verdict.reason, verdict.message),
-        _spec_accepted(verdict),
+        _spec_accepted(verdict, observed.missing_fields),
     )
 
 
@@ -117,8 +117,10 @@ def _protocol_words(observed: Observed, pod: Pod) -> str:
     return startup.message if startup is not None and startup.message.startswith("protocol ") else ""
 
 
-def _spec_accepted(verdict: Verdict) -> Finding:
-    if verdict.rejection is None:
-        return Finding("SpecAccepted", "True", "Accepted", "The API server took every object.")
-    reason, message = verdict.rejection
-    return Finding("SpecAccepted", "False", reason, message)
+def _spec_accepted(verdict: Verdict, missing_fields: tuple[str, ...]) -> Finding:
+    if verdict.rejection is not None:
+        return Finding("SpecAccepted", "False", *verdict.rejection)
+    if missing_fields:
+        words = f"The CustomResourceDefinition is older than the operator: the API server drops {', '.join(missing_fields)}; apply `stoker crd`."
+        return Finding("SpecAccepted", "True", "OutdatedDefinition", one_line(words))
+    return Finding("SpecAccepted", "True", "Accepted", "The API server took every object.")

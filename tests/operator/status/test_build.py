@@ -24,6 +24,14 @@ def test_before_there_is_a_deployment_nothing_serves_and_the_rollout_goes_on(wor
     assert scene.brief("Progressing") == ("True", "ReplicaSetUpdated") and scene.brief("SpecAccepted") == ("True", "Accepted")
 
 
+@pytest.mark.case("C095")
+def test_fields_that_an_older_definition_drops_are_named_and_nothing_else_suffers(world: Any) -> None:
+    scene = world.scene().show(world.pod(ready=9)).observe(missing_fields=("spec.engine.watermark", "spec.paused"))
+    assert scene.brief() == ("True", "AllReplicasReady") and scene.brief("SpecAccepted") == ("True", "OutdatedDefinition")
+    assert "drops spec.engine.watermark, spec.paused; apply `stoker crd`" in scene.condition("SpecAccepted").message
+    assert scene.observe(missing_fields=()).brief("SpecAccepted") == ("True", "Accepted")
+
+
 def test_a_pod_whose_replica_set_has_not_been_seen_is_not_called_old(world: Any) -> None:
     scene = world.scene().show(world.pod(), deployment=world.deployment(total=1, updated=1, available=0)).observe(replica_sets=())
     assert scene.condition("Ready").message == "0 of 1 replicas are available, 1 are updated."
