@@ -1,4 +1,4 @@
-"""A TCP proxy that can go silent: connections that exist carry nothing any more and never end, new ones work."""
+"""A TCP proxy that can go silent, or cut what exists; new connections work."""
 
 import contextlib
 import socket
@@ -15,6 +15,7 @@ class SilentProxy:
         self._target = (host, port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._epoch = 0
+        self.num_accepted = 0
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -23,8 +24,14 @@ class SilentProxy:
         return int(self._listener.getsockname()[1])
 
     def silence(self) -> None:
-        """Nothing more of the present connections, in either direction."""
+        """Nothing more of the present connections, in either direction, and no end of them."""
         self._epoch += 1
+
+    def cut(self) -> None:
+        """Ends the present connections."""
+        for end in self._open:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.close()
@@ -37,6 +44,7 @@ class SilentProxy:
                 near, _ = self._listener.accept()
                 far = socket.create_connection(self._target)
                 self._open += [near, far]
+                self.num_accepted += 1
                 for source, sink in ((near, far), (far, near)):
                     threading.Thread(target=self._carry, args=(source, sink, self._epoch), daemon=True).start()
 

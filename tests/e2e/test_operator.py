@@ -203,6 +203,46 @@ def test_connections_that_go_silent_delay_a_change_by_a_minute_at_most(cluster: 
             assert operator.exit_code() is None
 
 
+@pytest.fixture
+def stranger(cluster: Cluster) -> Iterator[None]:
+    """kopf's kinds of peering, and an operator of somebody else that has claimed the default name with the highest priority."""
+    kinds = [("kopf.dev", "ClusterKopfPeering", "Cluster"), ("kopf.dev", "KopfPeering", "Namespaced")]
+    definitions = [_open_definition(*each) for each in kinds]
+    cluster.apply(*definitions)
+    try:
+        for definition in definitions:
+            cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{definition['metadata']['name']}")
+        yield
+    finally:
+        for definition in definitions:
+            cluster.delete("CustomResourceDefinition", definition["metadata"]["name"])
+
+
+def _open_definition(group: str, kind: str, scope: str) -> dict[str, Any]:
+    plural, schema = f"{kind.lower()}s", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    spec = {"group": group, "scope": scope, "names": names, "versions": [version]}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.{group}"}, "spec": spec}
+
+
+@pytest.mark.case("C092")
+def test_a_strangers_peering_of_the_default_name_is_no_matter(
+    cluster: Cluster, stranger: None, account: OperatorAccount, namespace: str, tmp_path: Path, wait: Wait
+):
+    claim = {"priority": 2147483647, "lifetime": 3600, "lastseen": datetime.now(UTC).isoformat()}
+    for kind, place in (("ClusterKopfPeering", {}), ("KopfPeering", {"namespace": namespace})):
+        cluster.apply({"apiVersion": "kopf.dev/v1", "kind": kind, "metadata": {"name": "default", **place}, "status": {"somebody": claim}})
+    with running_operator(account, namespace, tmp_path / "operator.log"):
+        cluster.apply(_manifest("alpha", namespace))
+        _reconciled(cluster, wait, "alpha", namespace)
+        cluster.patch(KIND, "alpha", namespace, {"spec": {"rollout": {"minReadySeconds": 7}}})
+        wait(lambda: cluster.get("Deployment", "alpha", namespace)["spec"]["minReadySeconds"] == 7, "the edit is acted on")
+    assert [list(each["status"]) for each in (cluster.get("KopfPeering", "default", namespace), cluster.get("ClusterKopfPeering", "default"))] == [
+        ["somebody"]
+    ] * 2
+
+
 @pytest.mark.case("C091", "C092")
 def test_after_a_kill_the_next_operator_catches_up_within_a_minute_and_changes_only_what_changed(
     cluster: Cluster, account: OperatorAccount, namespace: str, tmp_path: Path, wait: Wait

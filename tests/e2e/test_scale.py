@@ -125,24 +125,3 @@ def test_without_an_operator_pods_serve_and_a_deletion_works(cluster: Cluster, p
     cluster.delete(KIND, "alpha", place.namespace)
     kinds = (KIND, *CHILDREN, "ReplicaSet", "Pod")
     _wait(cluster, lambda: not any(cluster.list(kind, place.namespace, LABEL) for kind in kinds), "nothing is left")
-
-
-@pytest.mark.case("C091")
-def test_a_rolling_restart_goes_on_where_a_killed_operator_left_it(cluster: Cluster, place: Operated) -> None:
-    model = place.apply("alpha", replicas=2, podTemplate=scripted({}))
-    with place.operator("first") as first:
-        model.wait_ready()
-        old = set(model.pod_names)
-        model.patch(restartedAt="now")
-        _wait(cluster, lambda: set(model.pod_names) - old, "the first new pod is there")
-        first.kill()
-    half_way, generation = set(model.pod_names), model.deployment["metadata"]["generation"]
-    since = datetime.now(UTC)
-    with place.operator("second"):
-        model.wait_ready()
-    assert not set(model.pod_names) & old
-    assert half_way - old <= set(model.pod_names)
-    assert model.deployment["metadata"]["generation"] == generation
-    assert len(cluster.list("ReplicaSet", place.namespace, LABEL)) == 2
-    writes = [write for write in _writes(place, since) if write.resource not in ("inferencedeployments", "events")]
-    assert writes == []
