@@ -80,11 +80,15 @@ def test_edits_in_quick_succession_leave_every_replica_routed(cluster: Cluster, 
             old = set(serving.pod_names)
             serving.patch(engine=_env(f"quick {number}"))
             # The next one comes in the middle of it.
-            wait_until(lambda old=old: set(serving.pod_names) - old, START_SECONDS, "a pod of this edit is there")
+            _wait_for_another_pod(serving, old)
         serving.wait_settled()
     counts = [_num_routed(version) for version in routed.versions]
     report(f"4 edits in quick succession: from {min(counts)} to {max(counts)} of 2 replicas routed")
     assert min(counts) >= 2
+
+
+def _wait_for_another_pod(model: Deployed, old: set[str]) -> None:
+    wait_until(lambda: set(model.pod_names) - old, START_SECONDS, "a pod of this edit is there")
 
 
 def test_an_edit_that_is_taken_back_half_way_costs_no_pod_that_serves_as_asked(cluster: Cluster, place: Operated, serving: Deployed, report: Report) -> None:

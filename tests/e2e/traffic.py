@@ -1,9 +1,9 @@
-"""Continuous streaming traffic with the real `openai` client, from a thread of its own, and what became of each stream."""
+"""Continuous traffic, most of it streamed, with the real `openai` client, from a thread of its own, and what became of each request."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -17,7 +17,7 @@ LAST_STREAMS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class StreamOutcome:
-    """One stream; times are of time.monotonic. `error` is None where it came whole."""
+    """One request, streamed or not; times are of time.monotonic. `error` is None where it came whole."""
 
     started: float
     ended: float
@@ -30,9 +30,9 @@ class StreamOutcome:
 
 
 class Traffic:
-    """Streams at a steady rate, whatever becomes of those before: every second one on a connection of its own, the others on kept ones. None is tried again.
+    """Requests at a steady rate, whatever becomes of those before: every second one on a connection of its own, the others on kept ones. None is tried again.
 
-    A stream is whole where it ends with a finish reason; at temperature 0 all texts must be equal.
+    Every third one is not streamed. A reply is whole where it ends with a finish reason; at temperature 0 all texts must be equal.
     """
 
     def __init__(self, base_url: str, model: str, *, per_second: float = 5.0, max_tokens: int = 16) -> None:
@@ -63,7 +63,7 @@ class Traffic:
 
     def summary(self, what: str) -> str:
         seconds = max((outcome.seconds for outcome in self._outcomes), default=0.0)
-        return f"{what}: {len(self._outcomes)} streams, {len(self.failures)} failed or cut, the longest took {seconds:.1f} s"
+        return f"{what}: {len(self._outcomes)} requests, every third one not streamed, {len(self.failures)} failed or cut, the longest took {seconds:.1f} s"
 
     async def _run(self) -> None:
         url = f"{self._base_url}/v1"
@@ -75,23 +75,36 @@ class Traffic:
             due = time.monotonic()
             while not self._stopping.is_set():
                 client = single if len(streams) % 2 else pooled
-                streams.add(asyncio.create_task(self._stream(client)))
+                ask = self._at_once if len(streams) % 3 == 2 else self._streamed
+                streams.add(asyncio.create_task(self._keep(ask(client))))
                 due += self._interval
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
             await asyncio.wait(streams, timeout=LAST_STREAMS_SECONDS)
 
-    async def _stream(self, client: openai.AsyncOpenAI) -> None:
-        started, parts, whole, error = time.monotonic(), list[str](), False, "the stream ended without a finish reason"
+    async def _keep(self, asked: Awaitable[tuple[str, str | None]]) -> None:
+        started, text, finish, error = time.monotonic(), "", None, "the reply ended without a finish reason"
         try:
-            stream = await client.chat.completions.create(
-                model=self._model, messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=self._max_tokens, stream=True
-            )
-            async for chunk in stream:
-                for choice in chunk.choices:
-                    parts.append(choice.delta.content or "")
-                    whole = whole or choice.finish_reason is not None
+            text, finish = await asked
         except (openai.OpenAIError, httpx2.HTTPError) as failure:
-            whole, error = False, f"{type(failure).__name__}: {failure}"
+            error = f"{type(failure).__name__}: {failure}"
         finally:
             # Also of one that is cancelled because it hangs.
-            self._outcomes.append(StreamOutcome(started, time.monotonic(), "".join(parts), None if whole else error))
+            self._outcomes.append(StreamOutcome(started, time.monotonic(), text, error if finish is None else None))
+
+    async def _streamed(self, client: openai.AsyncOpenAI) -> tuple[str, str | None]:
+        """The text and the finish reason."""
+        parts, finish = list[str](), None
+        stream = await client.chat.completions.create(
+            model=self._model, messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=self._max_tokens, stream=True
+        )
+        async for chunk in stream:
+            for choice in chunk.choices:
+                parts.append(choice.delta.content or "")
+                finish = choice.finish_reason or finish
+        return "".join(parts), finish
+
+    async def _at_once(self, client: openai.AsyncOpenAI) -> tuple[str, str | None]:
+        answer = await client.chat.completions.create(
+            model=self._model, messages=[{"role": "user", "content": QUESTION}], temperature=0, max_tokens=self._max_tokens
+        )
+        return answer.choices[0].message.content or "", answer.choices[0].finish_reason
