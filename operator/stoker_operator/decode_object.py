@@ -4,6 +4,7 @@ import msgspec
 
 from stoker_operator.errors import InvalidSpecError
 from stoker_operator.kube_object import KubeObject
+from stoker_operator.nesting import MAX_SPEC_DEPTH, is_too_deep
 from stoker_operator.rules import RULES
 from stoker_operator.status_types import MAX_CONDITIONS, InferenceDeploymentStatus
 from stoker_operator.v1alpha1 import InferenceDeployment
@@ -11,6 +12,8 @@ from stoker_operator.v1alpha1 import InferenceDeployment
 
 def decode_inference_deployment(obj: KubeObject) -> InferenceDeployment:
     """Raises InvalidSpecError."""
+    if is_too_deep(obj.get("spec")):
+        raise InvalidSpecError(f"spec: it is nested more than {MAX_SPEC_DEPTH} deep, which no pod is; correct podTemplate.spec")
     metadata = obj["metadata"]
     own = {name: metadata[name] for name in ("name", "namespace", "labels", "annotations") if metadata.get(name)}
     value = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": own, "spec": obj.get("spec") or {}}

@@ -78,7 +78,7 @@ class PodReporter:
         try:
             async with asyncio.timeout_at(until):
                 return msgspec.json.decode(await self._read(url), type=answer_type)
-        except (httpx.HTTPError, msgspec.MsgspecError, TimeoutError):
+        except (httpx.HTTPError, msgspec.MsgspecError, RecursionError, TimeoutError):
             return None
 
     async def _read(self, url: str) -> bytes:

@@ -16,6 +16,7 @@ from stoker_operator.config import OperatorConfig
 from stoker_operator.crd_check import wait_for_crd
 from stoker_operator.errors import OperatorError
 from stoker_operator.leadership import Leadership
+from stoker_operator.nesting import take_deep_objects
 from stoker_operator.operate import Operation
 from stoker_operator.operator_health import HealthServer
 from stoker_operator.operator_metrics import LEADER
@@ -29,6 +30,7 @@ TICK_SECONDS = 1.0
 
 def run_operator(config: OperatorConfig) -> ExitCode:
     """OK when told to stop, FAILED for a failure, a lost Lease among them: the kubelet starts the operator anew."""
+    take_deep_objects()
     progress = Progress()
     code = ExitCode.OK
     try:

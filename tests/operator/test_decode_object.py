@@ -44,3 +44,11 @@ def test_what_cannot_be_read_of_a_status_costs_nothing_else():
     status = decode_status({"status": {"replicas": 2, "readyReplicas": -1, "unheardOf": {}, "lastDrain": {"pod": 3}, "conditions": conditions}})
     assert (status.replicas, status.ready_replicas, status.last_drain) == (2, 0, None)
     assert [each.type for each in status.conditions] == ["Ready"]
+
+
+def test_a_spec_that_is_nested_without_end_is_refused():
+    deep: dict[str, object] = {}
+    for _ in range(50_000):
+        deep = {"a": deep}
+    with pytest.raises(InvalidSpecError, match="nested more than 64 deep"):
+        decode_inference_deployment(_object(podTemplate={"spec": deep}))

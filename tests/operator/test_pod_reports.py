@@ -54,7 +54,9 @@ async def test_a_pod_tells_how_far_it_is_why_it_is_not_ready_and_its_load(report
     assert report.load is not None and report.load.kv_cache_usage == 0.25 and report.num_in_flight == 3
 
 
-@pytest.mark.parametrize("body", ["", "[]", '{"phase":1}', "<html>", '{"phase":"x","progress":7}', '{"phase":"' + "x" * MAX_BODY_BYTES + '"}'])
+@pytest.mark.parametrize(
+    "body", ["", "[]", '{"phase":1}', "<html>", '{"phase":"x","progress":7}', '{"phase":"' + "x" * MAX_BODY_BYTES + '"}', '{"x":' + "[" * 60_000]
+)
 async def test_nonsense_is_not_known(reporter: PodReporter, body: str) -> None:
     async with serving(dict.fromkeys(("/startupz", "/readyz", "/load"), body)) as address:
         assert await reporter.ask(address) == UNKNOWN

@@ -67,5 +67,5 @@ def failures_of(pod: Pod) -> Iterator[End]:
 def _words(message: str) -> TerminationMessage | None:
     try:
         return msgspec.json.decode(message, type=TerminationMessage)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
