@@ -18,13 +18,16 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 15
 """A holder that has not renewed for this long is taken to be gone. It stops by itself before that: when the next try could end later."""
 
+MAX_TRANSITIONS = 2**31 - 1
+"""The API server takes no more."""
+
 RETRY_SECONDS = 2.0
 ATTEMPT_SECONDS = 3.0
 """A try on a connection that has gone silent leaves time for another one."""
 
 
 class Leadership:
-    """Times are our own clock's: a Lease is old when it has not changed for LEASE_SECONDS before our eyes, whatever its holder's clock says."""
+    """Times are our own clock's: a Lease is old when it has not changed for LEASE_SECONDS before our eyes, whatever it and its holder's clock say."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self._cluster = cluster
@@ -102,7 +105,7 @@ class Leadership:
         seen = (spec.get("holderIdentity"), spec.get("renewTime"), lease["metadata"].get("resourceVersion"))
         if seen != self._seen:
             self._seen, self._seen_at = seen, time.monotonic()
-        return time.monotonic() - self._seen_at > float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        return time.monotonic() - self._seen_at > LEASE_SECONDS
 
     def _new(self) -> KubeObject:
         metadata = {"name": self._name, "namespace": self._namespace}
@@ -112,7 +115,7 @@ class Leadership:
         ours = {"holderIdentity": self.identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": _now()}
         if holder == self.identity:
             return spec | ours
-        transitions = int(spec.get("leaseTransitions") or 0) + (1 if spec else 0)
+        transitions = min(int(spec.get("leaseTransitions") or 0) + (1 if spec else 0), MAX_TRANSITIONS)
         return spec | ours | {"acquireTime": _now(), "leaseTransitions": transitions}
 
 
