@@ -25,6 +25,8 @@ REQUEST_SECONDS = 15.0
 
 CONNECT_SECONDS = 5.0
 LIST_SECONDS = 60.0
+ILL_TYPED = "failed to create typed patch object"
+"""How the API server refuses an apply whose fields its schema does not have. It answers with 500, though no other try can end otherwise."""
 PAGE_SIZE = 500
 NO_VERSION = "1"
 APPLY = "application/apply-patch+yaml"
@@ -217,4 +219,6 @@ def _api_error(call: _Call, status: int, data: bytes, retry_after: str | None) -
     if not isinstance(answer, dict):
         answer = {"message": data[:1024].decode(errors="replace")}
     seconds = float(retry_after) if retry_after and retry_after.isdecimal() else None
-    return ApiError(f"{call.method} {call.path}", status, str(answer.get("reason") or ""), str(answer.get("message") or ""), seconds)
+    message = str(answer.get("message") or "")
+    reason = ApiError.INVALID if message.startswith(ILL_TYPED) else str(answer.get("reason") or "")
+    return ApiError(f"{call.method} {call.path}", status, reason, message, seconds)

@@ -12,6 +12,8 @@ OperatorError
     └── LeaseLostError            another operator holds the Lease (exit code 1)
 """
 
+from typing import ClassVar
+
 
 class OperatorError(Exception):
     """Base of all errors in this package."""
@@ -58,6 +60,9 @@ class LeaseLostError(ClusterError):
 class ApiError(ClusterError):
     """The API server's refusal. `message` is its own, word for word; `retry_after` in seconds, where it gave one."""
 
+    INVALID: ClassVar[str] = "Invalid"
+    """`reason` of an object that can never be taken as it is."""
+
     def __init__(self, call: str, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{call}: {status} {reason}: {message}")
         self.status = status
@@ -68,4 +73,4 @@ class ApiError(ClusterError):
     @property
     def passing(self) -> bool:
         """Whether the same call may succeed later as it is: a conflict, a throttled or a failing API server."""
-        return self.status in (408, 409, 429) or self.status >= 500
+        return self.reason != self.INVALID and (self.status in (408, 409, 429) or self.status >= 500)

@@ -290,6 +290,21 @@ def test_a_pod_template_that_the_api_server_refuses_is_told_word_for_word(cluste
     assert serving.pod_names == old
 
 
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [({"nodeSelecto": {"a": "b"}}, ".nodeSelecto: field not declared in schema"), ({"nodeSelector": "b"}, ".nodeSelector: expected map, got ")],
+    ids=["unknown", "ill-typed"],
+)
+def test_a_field_of_a_pod_template_that_no_pod_has_is_told(place: Operated, serving: Deployed, report: Report, pod: Manifest, words: str) -> None:
+    waiting, changed, old = Waiting(report, serving, "impossible podTemplate"), datetime.now(UTC), serving.pod_names
+    place.apply("alpha", replicas=1, podTemplate=scripted({}, **pod))
+    assert words in waiting.told("SpecAccepted", "False", "InvalidSpec", lambda: changed)["message"]
+    assert serving.pod_names == old and answers(serving)
+    mended = datetime.now(UTC)
+    place.apply("alpha", **SERVING)
+    waiting.told("Ready", "True", "AllReplicasReady", lambda: mended)
+
+
 def _refusal(cluster: Cluster, model: Deployed, patch: Manifest) -> str:
     """What the API server says to everybody who tries."""
     with pytest.raises(DynamicApiError) as refused:

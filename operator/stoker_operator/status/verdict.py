@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from stoker_operator.errors import ApiError
 from stoker_operator.names import ENGINE
 from stoker_operator.observed import NAME_CONFLICT, ApplyProblem, Observed
 from stoker_operator.status.objects import Pod
@@ -61,7 +62,7 @@ def _rejected(reason: Reason, accepted_reason: str, message: str) -> Verdict:
 def _reason_of(problem: ApplyProblem) -> Reason:
     if QUOTA in problem.message:
         return Reason.QUOTA_EXCEEDED
-    return Reason.INVALID_SPEC if problem.reason in ("Invalid", "BadRequest") else Reason.ADMISSION_REJECTED
+    return Reason.INVALID_SPEC if problem.reason in (ApiError.INVALID, "BadRequest") else Reason.ADMISSION_REJECTED
 
 
 def _refused_pods(replicas: Replicas) -> Verdict | None:
