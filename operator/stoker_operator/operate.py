@@ -39,7 +39,7 @@ STOP_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`take_signals` is called once kopf has put its own handlers of signals in place of ours."""
+    """`take_signals` is called when kopf has just put its own handlers of signals in place of ours."""
 
     config: OperatorConfig
     cluster: Cluster
@@ -80,23 +80,19 @@ class Operation:
 
     async def _watch(self, feed: WatchFeed, relist: Relist) -> None:
         kinds = watched_kinds(has_pod_monitors=relist.has_pod_monitors)
-        ready, stopping = asyncio.Event(), asyncio.Event()
-        watching = asyncio.create_task(
-            kopf.operator(
-                registry=watch_registry(kinds, feed, self.cluster.configuration),
-                settings=watch_settings(kinds),
-                standalone=True,
-                clusterwide=not self.config.namespaces,
-                namespaces=self.config.namespaces,
-                ready_flag=ready,
-                stop_flag=stopping,
-            )
+        stopping, others = asyncio.Event(), asyncio.all_tasks()
+        tasks = await kopf.spawn_tasks(
+            registry=watch_registry(kinds, feed, self.cluster.configuration),
+            settings=watch_settings(kinds),
+            standalone=True,
+            clusterwide=not self.config.namespaces,
+            namespaces=self.config.namespaces,
+            stop_flag=stopping,
         )
+        # Before anything else can run: a signal in between would be kopf's, which does not end us.
+        self.take_signals()
+        watching = asyncio.create_task(kopf.run_tasks(tasks, ignored=others))
         try:
-            begun = asyncio.create_task(ready.wait())
-            await asyncio.wait([watching, begun], return_when=asyncio.FIRST_COMPLETED)
-            begun.cancel()
-            self.take_signals()
             ended, _ = await asyncio.wait([watching, *_kopf_watchers()], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.set()

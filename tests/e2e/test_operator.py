@@ -1,5 +1,6 @@
 """The operator against a real API server and its controllers; replicas are 0, so that no image and no node is needed."""
 
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -179,6 +180,13 @@ def test_sigterm_ends_the_operator_and_a_standby_takes_over_at_once(cluster: Clu
             wait(lambda: "Holding the Lease" in second.log.read_text(), "the second one leads")
             cluster.apply(_manifest("alpha", namespace))
             _reconciled(cluster, wait, "alpha", namespace)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.15, 0.3, 0.45])
+def test_sigterm_ends_an_operator_whose_work_only_begins(operator: OperatorProcess, wait: Wait, seconds: float):
+    wait(lambda: "Holding the Lease" in operator.log.read_text(), "it leads")
+    time.sleep(seconds)
+    assert operator.terminate() == 0
 
 
 def test_an_operator_that_loses_its_lease_ends_with_a_failure(cluster: Cluster, operator: OperatorProcess, namespace: str, wait: Wait):
