@@ -32,10 +32,10 @@ class StreamOutcome:
 class Traffic:
     """Requests at a steady rate, whatever becomes of those before: every second one on a connection of its own, the others on kept ones. None is tried again.
 
-    Every third one is not streamed. A reply is whole where it ends with a finish reason; at temperature 0 all texts must be equal.
+    Every fifth one is not streamed, so that five a second are. A reply is whole where it ends with a finish reason; at temperature 0 all texts must be equal.
     """
 
-    def __init__(self, base_url: str, model: str, *, per_second: float = 5.0, max_tokens: int = 16) -> None:
+    def __init__(self, base_url: str, model: str, *, per_second: float = 6.25, max_tokens: int = 16) -> None:
         self._base_url = base_url
         self._model = model
         self._interval = 1 / per_second
@@ -63,7 +63,7 @@ class Traffic:
 
     def summary(self, what: str) -> str:
         seconds = max((outcome.seconds for outcome in self._outcomes), default=0.0)
-        return f"{what}: {len(self._outcomes)} requests, every third one not streamed, {len(self.failures)} failed or cut, the longest took {seconds:.1f} s"
+        return f"{what}: {len(self._outcomes)} requests, every fifth one not streamed, {len(self.failures)} failed or cut, the longest took {seconds:.1f} s"
 
     async def _run(self) -> None:
         url = f"{self._base_url}/v1"
@@ -75,7 +75,7 @@ class Traffic:
             due = time.monotonic()
             while not self._stopping.is_set():
                 client = single if len(streams) % 2 else pooled
-                ask = self._at_once if len(streams) % 3 == 2 else self._streamed
+                ask = self._at_once if len(streams) % 5 == 4 else self._streamed
                 streams.add(asyncio.create_task(self._keep(ask(client))))
                 due += self._interval
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
