@@ -68,7 +68,12 @@ class AsyncLLM:
     @property
     def is_ready(self) -> bool:
         """Requests are taken."""
-        return self._client is not None and self._client.is_ready and self._failure is not None and not self._failure.done()
+        return self.is_linked and self.status.is_ready
+
+    @property
+    def is_linked(self) -> bool:
+        """Requests are taken if `status` says so: a status is of one moment, and the next may be another."""
+        return self._client is not None and self._client.is_linked and self._failure is not None and not self._failure.done()
 
     async def call_utility(self, method: str, *args: Any) -> Any:
         """Calls a method of the engine. Raises EngineNotReadyError, EngineDeadError, or EngineGenerateError with the engine's words."""

@@ -4,6 +4,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.startup_report import STARTED, report_startup
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.state import ApiState
@@ -24,10 +25,11 @@ async def livez(_state: ApiState, _request: Request) -> Response:
 
 
 async def readyz(state: ApiState, _request: Request) -> Response:
-    reason, engine = not_ready_reason(state), state.engine.status.state
+    status = state.engine.status
+    reason = _not_ready_reason(state, status)
     if reason is None:
-        return json_response(_encode(Health("ok", engine)))
-    return json_response(_encode(Health("not ready", engine, reason)), status=503)
+        return json_response(_encode(Health("ok", status.state)))
+    return json_response(_encode(Health("not ready", status.state, reason)), status=503)
 
 
 async def startupz(state: ApiState, _request: Request) -> Response:
@@ -38,8 +40,8 @@ async def startupz(state: ApiState, _request: Request) -> Response:
     return json_response(_encode(report), status=200 if has_started else 503)
 
 
-def not_ready_reason(state: ApiState) -> str | None:
+def _not_ready_reason(state: ApiState, status: EngineStatus) -> str | None:
     """Why a request would not be served now; None if it would."""
     if state.drain.is_draining:
         return "the api is draining"
-    return None if state.engine.is_ready else state.engine.status.explanation
+    return None if state.engine.is_linked and status.is_ready else status.explanation

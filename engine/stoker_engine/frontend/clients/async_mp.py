@@ -88,15 +88,16 @@ class AsyncMPClient:
     @property
     def is_ready(self) -> bool:
         """Requests are taken: the engine is READY and its input link is open."""
-        return self._is_linked and self.status.is_ready
+        return self.is_linked and self.status.is_ready
 
     @property
     def takes_calls(self) -> bool:
         """Utility methods may be called: also of an engine that sleeps."""
-        return self._is_linked and self.status.takes_calls
+        return self.is_linked and self.status.takes_calls
 
     @property
-    def _is_linked(self) -> bool:
+    def is_linked(self) -> bool:
+        """The engine's input link is open, whatever its status."""
         is_open = self._route is not None and self._engine == self._handshake.identity and not self._outputs.holds_an_end
         return is_open and not any(task.done() for task in self._tasks)
 
