@@ -148,7 +148,7 @@ async def test_a_third_signal_ends_the_api_on_the_spot(real_runs: Any, kill: Any
 @pytest.mark.parametrize("phase", ["starting", "loading", "profiling", "warming_up"])
 async def test_sigterm_while_the_engine_starts_ends_it_at_once(real_runs: Any, kill: Any, results: Any, limit: Any, phase: str) -> None:
     gone = []
-    for _ in range(max(3, real_runs.count // 4)):
+    for _ in real_runs:
         async with real_runs.empty() as instance:
             instance.start_engine()
             await instance.wait_until(lambda: has_reached(instance, phase))
