@@ -1,7 +1,7 @@
 """Why a pod does not become ready, in the words of the scheduler, the kubelet and the programs."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from stoker_engine.exit_codes import ExitCode
 from stoker_operator.names import API, ENGINE
@@ -129,12 +129,15 @@ def _crash_of(pod: Pod, container: str) -> Reason:
 
 def _was_killed_for_hanging(end: End, evidence: Evidence) -> bool:
     """The kubelet's SIGKILL leaves no word of why: it stands in the status, or in an Event of this life of the engine."""
-    known, warning, began = evidence.known, evidence.warning, end.terminated.started_at
+    known = evidence.known
     is_known = known is not None and (known.container, known.time, known.reason) == (end.container, end.time, Reason.ENGINE_HUNG)
-    if is_known or evidence.was_hung:
-        return True
-    failed_liveness = warning is not None and warning.reason == "Unhealthy" and warning.message.startswith("Liveness probe failed")
-    return warning is not None and failed_liveness and (began is None or warning.time >= began)
+    return is_known or evidence.was_hung or _failed_liveness(evidence.warning, end.terminated.started_at)
+
+
+def _failed_liveness(warning: PodWarning | None, since: datetime | None) -> bool:
+    if warning is None or (since is not None and warning.time < since):
+        return False
+    return warning.reason == "Unhealthy" and warning.message.startswith("Liveness probe failed")
 
 
 def _is_over(pod: Pod, end: End) -> bool:
