@@ -33,7 +33,6 @@ READY_SECONDS = 120.0
 NUM_STREAMS = 8
 NUM_TOKENS = 40
 POLL_SECONDS = 0.01
-RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,34 +44,26 @@ class Limit:
 
 
 class Results:
-    """The moments at which what must happen did, beside their limits; printed, and written where the benchmarks write."""
+    """The moments at which what must happen did, beside their limits; printed where there were several."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self._lines: list[str] = []
 
     def add(self, name: str, seconds: list[float], limit: Limit) -> None:
         median, longest = statistics.median(seconds), max(seconds)
-        row = {"what": name, "runs": len(seconds), "median": round(median, 3), "max": round(longest, 3)}
-        row |= {"median_limit": limit.median, "max_limit": limit.maximum, "within": median < limit.median and longest < limit.maximum}
-        self.rows.append(row)
+        verdict = "within" if median < limit.median and longest < limit.maximum else "BEYOND"
+        if len(seconds) > 1:
+            times = f"median {median:7.3f} s  max {longest:7.3f} s  {verdict} {limit.median:g} / {limit.maximum:g}"
+            self._lines.append(f"{name:58} {len(seconds):4} runs  {times}\n")
 
     def show(self) -> None:
-        lines = [f"{row['what']:58} {row['runs']:4} runs  median {row['median']:7.3f} s  max {row['max']:7.3f} s  {self._verdict(row)}" for row in self.rows]
-        sys.stdout.write("\n" + "\n".join(lines) + "\n")
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "kill.json").write_text(json.dumps(self.rows, indent=2) + "\n")
-
-    @staticmethod
-    def _verdict(row: dict[str, Any]) -> str:
-        return f"{'within' if row['within'] else 'BEYOND'} {row['median_limit']:g} / {row['max_limit']:g}"
+        sys.stdout.write("\n" + "".join(self._lines))
 
 
 @pytest.fixture(scope="session")
 def results(pytestconfig: pytest.Config) -> Iterator[Results]:
     results = Results()
     yield results
-    if all(row["runs"] == 1 for row in results.rows):
-        return
     reporter = pytestconfig.pluginmanager.getplugin("capturemanager")
     with reporter.global_and_fixture_disabled() if reporter is not None else contextlib.nullcontext():
         results.show()
