@@ -1,6 +1,7 @@
 """The cluster that every test here runs on."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,8 @@ from cluster.cluster import Cluster
 from cluster.kinds import KINDS
 from images.load import load_images
 from installation import Installation, installation
+from operated import Operated, operated
+from recording_proxy import RecordingProxy, recording_proxy
 
 FIGURES = pytest.StashKey[list[str]]()
 
@@ -42,6 +45,20 @@ def stoker(cluster: Cluster) -> Iterator[Installation]:
     """The chart's operator."""
     with installation(cluster) as installed:
         yield installed
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Iterator[Operated]:
+    """A namespace, named after the module, in which a test starts operators of its own."""
+    with operated(cluster, request.path.stem.removeprefix("test_").replace("_", "-"), tmp_path) as place:
+        yield place
+
+
+@pytest.fixture
+def proxy(place: Operated) -> Iterator[RecordingProxy]:
+    """Between the operators of `place` and the API server."""
+    with recording_proxy(place.account.kubeconfig) as proxy:
+        yield proxy
 
 
 @pytest.fixture

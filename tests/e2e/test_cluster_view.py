@@ -1,9 +1,8 @@
 """What is read of a cluster before a rollout, and how often; nothing runs here."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from kubernetes.aio import config as kubernetes_config
@@ -11,7 +10,7 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from cluster.cluster import Cluster, Manifest
-from operated import Operated, operated
+from operated import Operated
 from recording_proxy import RecordingProxy, recording_proxy
 from stoker_operator.cluster import Cluster as OperatorsCluster
 from stoker_operator.cluster_view import ViewReader
@@ -23,12 +22,6 @@ from stoker_operator.store import Store
 from stoker_operator.v1alpha1 import InferenceDeployment
 
 SECONDS = 30.0
-
-
-@pytest.fixture
-def place(cluster: Cluster, tmp_path: Path) -> Iterator[Operated]:
-    with operated(cluster, "view", tmp_path) as place:
-        yield place
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from cluster.cluster import Cluster, Manifest
 from deployed import KIND, Deployed, condition_of
 from installation import CHART
 from operated import Operated, operated, scripted
-from recording_proxy import LOST, RecordingProxy, recording_proxy
+from recording_proxy import LOST, RecordingProxy
 
 SECONDS = 60.0
 CHILDREN = ("ServiceAccount", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy")
@@ -24,19 +24,6 @@ MAX_TRIES = 12
 WATERMARK = re.compile(r"^( +)watermark:\n(?:\1 +.*\n)+", re.MULTILINE)
 NEW = {"watermark": 0.125}
 """A field of `engine` that the definition of an older version does not have."""
-
-
-@pytest.fixture
-def place(cluster: Cluster, tmp_path: Path) -> Iterator[Operated]:
-    with operated(cluster, "lifecycle", tmp_path) as place:
-        yield place
-
-
-@pytest.fixture
-def proxy(place: Operated) -> Iterator[RecordingProxy]:
-    """Between the operator and the API server."""
-    with recording_proxy(place.account.kubeconfig) as proxy:
-        yield proxy
 
 
 def _wait(cluster: Cluster, condition: Callable[[], Any], what: str) -> None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from cluster.cluster import Cluster, Manifest, Writes
 from deployed import KIND, LABEL
 from many import CHILDREN, create, is_done
-from operated import Operated, operated, scripted
+from operated import Operated, scripted
 from operator_process import OperatorProcess
 from silent_proxy import SilentProxy, silent_proxy
 
@@ -22,12 +21,6 @@ NUM_WATCHES = 8
 
 MAX_WRITES = 60
 SECONDS = 60.0
-
-
-@pytest.fixture
-def place(cluster: Cluster, tmp_path: Path) -> Iterator[Operated]:
-    with operated(cluster, "repetition", tmp_path) as place:
-        yield place
 
 
 @pytest.fixture

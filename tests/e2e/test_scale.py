@@ -1,6 +1,6 @@
 """Replicas, idle objects and operators that are not there: who writes what, and how often."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,12 @@ import yaml
 
 from cluster.cluster import Cluster, Manifest, Writes
 from deployed import KIND, LABEL, Deployed
-from operated import Operated, answers, operated, scripted
+from operated import Operated, answers, scripted
 
 SECONDS = 60.0
 NUM_TOUCHES = 50
 IDLE_SECONDS = 60.0
 CHILDREN = ("ServiceAccount", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy")
-
-
-@pytest.fixture
-def place(cluster: Cluster, tmp_path: Path) -> Iterator[Operated]:
-    with operated(cluster, "scale", tmp_path) as place:
-        yield place
 
 
 def _replicas(model: Deployed) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """What pods and the operator may do, on an API server that enforces it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from kubernetes.dynamic.exceptions import ForbiddenError
 
 from cluster.cluster import Cluster, Manifest
 from deployed import Deployed, condition_of
-from operated import Operated, answers, operated, scripted
+from operated import Operated, answers, scripted
 from recording_proxy import RecordingProxy, recording_proxy
 from stoker_operator.cluster_kinds import POD_MONITOR
 from stoker_operator.names import RUN_AS_ID
@@ -18,12 +18,6 @@ from stoker_operator.rbac import OWN_NAMESPACE, WATCHED_NAMESPACES, WHOLE_CLUSTE
 
 SECONDS = 90.0
 CHILDREN = ("ServiceAccount", "Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy")
-
-
-@pytest.fixture
-def place(cluster: Cluster, tmp_path: Path) -> Iterator[Operated]:
-    with operated(cluster, "security", tmp_path) as place:
-        yield place
 
 
 def test_pods_run_where_the_restricted_standard_is_enforced_and_their_processes_can_do_nothing_else(cluster: Cluster, place: Operated) -> None:

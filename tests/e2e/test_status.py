@@ -2,19 +2,16 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from cluster.cluster import Cluster, Manifest
 from deployed import KIND, Deployed, condition_of
 from history import history
-from operated import Operated, operated, scripted
-from recording_proxy import RecordingProxy, recording_proxy
+from operated import Operated, scripted
+from recording_proxy import RecordingProxy
 
 SECONDS = 60.0
 STATUS = "inferencedeployments/status"
@@ -23,19 +20,6 @@ STAMP = "2026-01-01T00:00:00Z"
 
 def _told(kind: str, reason: str) -> Manifest:
     return {"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": STAMP, "observedGeneration": 1}
-
-
-@pytest.fixture
-def place(cluster: Cluster, tmp_path: Path) -> Iterator[Operated]:
-    with operated(cluster, "status", tmp_path) as place:
-        yield place
-
-
-@pytest.fixture
-def proxy(place: Operated) -> Iterator[RecordingProxy]:
-    """Between the operator and the API server."""
-    with recording_proxy(place.account.kubeconfig) as proxy:
-        yield proxy
 
 
 def _wait(cluster: Cluster, condition: Callable[[], Any], what: str) -> None:
