@@ -1,30 +1,19 @@
-"""The tensors of a GGUF file, under the names a Hugging Face checkpoint has for them, in float32.
-
-Quantized tensors are computed back by the `gguf` package, ahead of the reader in a thread for each CPU.
-"""
+"""The tensors of a GGUF file, under the names a Hugging Face checkpoint has for them, in float32."""
 
 import math
-import os
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
 from torch import Tensor
 
 from stoker_engine.errors import ModelLoadError
 from stoker_engine.gguf_metadata import GGUFHeader, GGUFTensor, read_gguf_header
 from stoker_engine.models.config import ModelShape, parse_config
+from stoker_engine.models.gguf_blocks import BlockFormat, UnknownTypeError, UnreadableTypeError, block_format, read_values
 from stoker_engine.models.gguf_config import EMBEDDING_NAME, HEAD_NAME, ROPE_FACTORS_NAME, translate_gguf_config
-
-Floats = npt.NDArray[np.float32]
 
 _NAMES = {EMBEDDING_NAME: "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight", HEAD_NAME: "lm_head.weight"}
 _LAYER_NAMES = {
@@ -52,24 +41,13 @@ class GGUFCheckpoint:
     shape: ModelShape
 
     def iterate_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(name, float32 tensor) of every tensor of the model. Raises ModelLoadError naming one that cannot be read."""
-        data = np.memmap(self.path, mode="r")
-        tensors = [tensor for tensor in self.header.tensors if tensor.name != ROPE_FACTORS_NAME]
-        num_threads = len(os.sched_getaffinity(0))
-        with ThreadPoolExecutor(num_threads, thread_name_prefix="dequantize") as executor:
-            pending: deque[tuple[GGUFTensor, Future[Floats]]] = deque()
-            # A bounded lead: float32 tensors wait here, and all of them together would be twice the model.
-            for tensor in tensors:
-                pending.append((tensor, executor.submit(_dequantize, data, tensor, self.path)))
-                if len(pending) > 2 * num_threads:
-                    yield self._finish(*pending.popleft())
-            while pending:
-                yield self._finish(*pending.popleft())
+        """(name, float32 tensor) of every tensor of the model, read and computed back one at a time. Raises ModelLoadError naming one that cannot be read."""
+        with self.path.open("rb") as file:
+            for tensor in self.header.tensors:
+                if tensor.name != ROPE_FACTORS_NAME:
+                    yield hugging_face_name(tensor.name), self._restore_rows(tensor.name, _read(file, tensor, self.path))
 
-    def _finish(self, tensor: GGUFTensor, values: "Future[Floats]") -> tuple[str, Tensor]:
-        return hugging_face_name(tensor.name), torch.from_numpy(self._restore_rows(tensor.name, values.result()))
-
-    def _restore_rows(self, name: str, values: Floats) -> Floats:
+    def _restore_rows(self, name: str, values: Tensor) -> Tensor:
         """Llama files store the rows of q and k for rotary pairs that lie side by side; ours lie half a head apart."""
         if self.shape.architecture != "LlamaForCausalLM" or not (".attn_q." in name or ".attn_k." in name):
             return values
@@ -88,7 +66,8 @@ def open_gguf(path: Path) -> GGUFCheckpoint:
         if tensor.name == ROPE_FACTORS_NAME:
             if tensor.shape != (shape.rope.rotary_dim // 2,):
                 raise ModelLoadError(f"{path}: tensor {tensor.name} has the shape {list(tensor.shape)}, the rope has {shape.rope.rotary_dim // 2} frequencies")
-            factors = _dequantize(np.memmap(path, mode="r"), tensor, path)
+            with path.open("rb") as file:
+                factors = _read(file, tensor, path)
             shape = replace(shape, rope=replace(shape.rope, frequency_factors=tuple(factors.tolist())))
     return GGUFCheckpoint(path, header, shape)
 
@@ -101,10 +80,10 @@ def hugging_face_name(name: str) -> str:
     return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{match[3]}"
 
 
-def unpermute_rows(values: Floats, num_heads: int) -> Floats:
+def unpermute_rows(values: Tensor, num_heads: int) -> Tensor:
     """Moves the rows of each head from pairs side by side (0, half, 1, half + 1 …) back to halves (0, 1 … half, half + 1 …)."""
-    pairs = values.reshape(num_heads, -1, 2, *values.shape[1:])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+    pairs = values.view(num_heads, -1, 2, *values.shape[1:])
+    return pairs.transpose(1, 2).reshape(values.shape)
 
 
 def _check_tensors(tensors: Sequence[GGUFTensor], path: Path) -> None:
@@ -115,7 +94,7 @@ def _check_tensors(tensors: Sequence[GGUFTensor], path: Path) -> None:
         if tensor.name in names:
             raise ModelLoadError(f"{path}: tensor {tensor.name} is there twice")
         names.add(tensor.name)
-        values_per_block, _ = _block_layout(tensor, path)
+        values_per_block = _block_format(tensor, path).num_values
         if not 1 <= len(tensor.shape) <= MAX_DIMENSIONS or 0 in tensor.shape or tensor.shape[-1] % values_per_block:
             raise ModelLoadError(f"{path}: tensor {tensor.name} has the shape {list(tensor.shape)}, which its type cannot have")
         end = tensor.offset + _num_bytes(tensor, path)
@@ -123,25 +102,22 @@ def _check_tensors(tensors: Sequence[GGUFTensor], path: Path) -> None:
             raise ModelLoadError(f"{path}: the file is truncated: it has {file_bytes} bytes, tensor {tensor.name} ends at {end}")
 
 
-def _block_layout(tensor: GGUFTensor, path: Path) -> tuple[int, int]:
-    """(values, bytes) of a block of the tensor's type. Raises ModelLoadError for a type that is not known."""
+def _block_format(tensor: GGUFTensor, path: Path) -> BlockFormat:
     try:
-        values_per_block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(tensor.type_code)]
-    except (ValueError, KeyError):
+        return block_format(tensor.type_code)
+    except UnknownTypeError:
         raise ModelLoadError(f"{path}: tensor {tensor.name} has the unknown type {tensor.type_code}") from None
-    return values_per_block, block_bytes
 
 
 def _num_bytes(tensor: GGUFTensor, path: Path) -> int:
-    values_per_block, block_bytes = _block_layout(tensor, path)
-    return math.prod(tensor.shape) // values_per_block * block_bytes
+    layout = _block_format(tensor, path)
+    return math.prod(tensor.shape) // layout.num_values * layout.num_bytes
 
 
-def _dequantize(data: npt.NDArray[np.uint8], tensor: GGUFTensor, path: Path) -> Floats:
-    quantization = GGMLQuantizationType(tensor.type_code)
-    rows = data[tensor.offset : tensor.offset + _num_bytes(tensor, path)].reshape(math.prod(tensor.shape[:-1]), -1)
+def _read(file: BufferedReader, tensor: GGUFTensor, path: Path) -> Tensor:
     try:
-        values = dequantize(rows, quantization)
-    except NotImplementedError as error:
-        raise ModelLoadError(f"{path}: tensor {tensor.name} has the type {quantization.name}, which cannot be computed back") from error
-    return np.require(values, dtype=np.float32, requirements=["C", "W"]).reshape(tensor.shape)
+        return read_values(file, tensor.offset, math.prod(tensor.shape), tensor.type_code).view(tensor.shape)
+    except UnreadableTypeError as error:
+        raise ModelLoadError(f"{path}: tensor {tensor.name} has the type {error}, which cannot be computed back") from None
+    except EOFError:
+        raise ModelLoadError(f"{path}: the file is truncated inside tensor {tensor.name}") from None
