@@ -18,9 +18,12 @@ logger = logging.getLogger(__name__)
 MAX_CPU_TOKENS = 512
 """Longer prefills are not run on a CPU, where one takes seconds; their activations grow in proportion to the tokens."""
 
+_FLOAT_BYTES = 4
+
 
 def profile_kv_cache_bytes(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
-    """Runs the largest steps, on a CPU of at most MAX_CPU_TOKENS, and returns the bytes that are left for the KV cache; 0 if nothing is."""
+    """Returns the bytes that are left for the KV cache; 0 if nothing is. Runs the largest steps for that, on a CPU of at most MAX_CPU_TOKENS, and none
+    where a CPU's memory is ample."""
     profile = _profile_cpu if loaded.model.device.type == "cpu" else _profile_cuda
     available = profile(config, loaded, vocab_size)
     logger.info("memory left for the KV cache: %.2f GiB", available / GIB)
@@ -28,6 +31,24 @@ def profile_kv_cache_bytes(config: EngineConfig, loaded: LoadedModel, vocab_size
 
 
 def _profile_cpu(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
+    usable = int(config.gpu_memory_utilization * available_host_memory())
+    if usable - _most_activations(config, loaded, vocab_size) >= MAX_CPU_KV_CACHE_BYTES:
+        return MAX_CPU_KV_CACHE_BYTES  # whatever the steps took: they run for one to two seconds
+    return max(0, min(usable - _measure_activations(config, loaded, vocab_size), MAX_CPU_KV_CACHE_BYTES))
+
+
+def _most_activations(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
+    """More bytes than the largest step takes: each intermediate result several times over, in float32, and a whole matrix of attention scores."""
+    shape = loaded.shape
+    num_tokens = _max_step_tokens(config, loaded)
+    num_keys = min(num_tokens, loaded.max_model_len)
+    head_values = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
+    token_values = 8 * shape.hidden_size + 6 * head_values + 8 * shape.intermediate_size + shape.num_heads * num_keys
+    num_samples = min(config.max_num_seqs, config.max_num_batched_tokens)
+    return _FLOAT_BYTES * (num_tokens * token_values + 16 * num_samples * vocab_size)
+
+
+def _measure_activations(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:
     prefill, sampling = _largest_steps(config, loaded, MAX_CPU_TOKENS)
     num_profiled = prefill.scheduler_output.total_num_scheduled_tokens
     token_bytes = loaded.kv_block_bytes // config.block_size
@@ -38,9 +59,7 @@ def _profile_cpu(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> 
         _run(step, loaded, vocab_size)
         # Of the KV cache only what the step wrote is resident.
         peaks.append(max(0, peak_resident_bytes() - before - step.scheduler_output.total_num_scheduled_tokens * token_bytes))
-    activations = max(peaks[0] * _max_step_tokens(config, loaded) // num_profiled, peaks[1])
-    available = int(config.gpu_memory_utilization * available_host_memory()) - activations
-    return max(0, min(available, MAX_CPU_KV_CACHE_BYTES))
+    return max(peaks[0] * _max_step_tokens(config, loaded) // num_profiled, peaks[1])
 
 
 def _profile_cuda(config: EngineConfig, loaded: LoadedModel, vocab_size: int) -> int:

@@ -30,10 +30,20 @@ def test_what_is_left_is_told_whatever_the_settings_ask_for(make_config, loaded,
     assert caplog.messages[-1] == f"memory left for the KV cache: {left / (1 << 30):.2f} GiB"
 
 
+def test_where_memory_is_ample_no_step_is_run(make_config, loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a step was run")
+
+    monkeypatch.setattr(memory_profile, "available_host_memory", lambda: 64 << 30)
+    monkeypatch.setattr(memory_profile, "run_step", refuse)
+    assert profile_kv_cache_bytes(make_config(), loaded, 320) == memory_profile.MAX_CPU_KV_CACHE_BYTES
+
+
 @pytest.mark.fault("E4")
 def test_a_step_of_as_many_requests_as_may_run_samples_with_penalties_and_log_probabilities(make_config, loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     run_step = memory_profile.run_step
+    monkeypatch.setattr(memory_profile, "available_host_memory", lambda: HOST_BYTES)
     monkeypatch.setattr(memory_profile, "run_step", lambda runner, step: (steps.append(step), run_step(runner, step)))
     profile_kv_cache_bytes(make_config(max_num_batched_tokens=64, max_num_seqs=16, max_logprobs=7), loaded, 320)
     _, sampling = steps
