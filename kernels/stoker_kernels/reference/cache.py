@@ -21,7 +21,7 @@ def reshape_and_cache(key_value: Tensor, kv_cache: Tensor, slot_mapping: Tensor,
             kv_cache[slot // block_size, slot % block_size] = stored[token].to(kv_cache.dtype)
 
 
-def rotary_and_cache(qkv: Tensor, cos_sin: Tensor, kv_cache: Tensor, slot_mapping: Tensor, kv_scale: Tensor | None = None) -> None:
+def rotary_and_cache(qkv: Tensor, cos_sin: Tensor, slot_mapping: Tensor, kv_cache: Tensor, kv_scale: Tensor | None = None) -> None:
     """Rotates queries and keys of qkv [T, query | key | value heads, D] and writes keys and values to the cache.
 
     The queries are rotated in place; the keys' and values' part of qkv is left as it was.
@@ -31,4 +31,4 @@ def rotary_and_cache(qkv: Tensor, cos_sin: Tensor, kv_cache: Tensor, slot_mappin
     key_value = qkv[:, num_heads:].clone()
     rotary_embedding(qkv[:, :num_heads], cos_sin)
     rotary_embedding(key_value[:, :num_kv_heads], cos_sin)
-    reshape_and_cache(key_value.view(len(qkv), 2, num_kv_heads, -1), kv_cache, slot_mapping, kv_scale)
+    reshape_and_cache(key_value.view(len(qkv), 2, num_kv_heads, qkv.shape[2]), kv_cache, slot_mapping, kv_scale)

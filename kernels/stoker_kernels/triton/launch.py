@@ -1,0 +1,48 @@
+"""Block sizes, warps and stages of every kernel: launch_table.json, by device name, then kernel, then class of shape; `default` and `*` stand for the rest."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LaunchConfig = Mapping[str, int]
+LaunchTable = dict[str, dict[str, dict[str, dict[str, int]]]]
+
+
+def launch_config(kernel: str, shape_class: int | str, device: torch.device) -> LaunchConfig:
+    """The keyword arguments of a launch that are tuned and don't change results but for the order of sums."""
+    table = launch_table()
+    by_kernel = table["default"] | table.get(_device_name(device), {})
+    by_class = by_kernel[kernel]
+    return by_class.get(str(shape_class), by_class["*"])
+
+
+@cache
+def launch_table() -> LaunchTable:
+    table: LaunchTable = json.loads(resources.files(__package__).joinpath("launch_table.json").read_text(encoding="utf-8"))
+    return table
+
+
+@cache
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def padded_size(size: int) -> int:
+    """The power of two that a block of this many has."""
+    return int(triton.next_power_of_2(size))
+
+
+def product_dtype(x: Tensor) -> tl.dtype:
+    """The dtype in which a kernel multiplies matrices that hold x's dtype.
+
+    float32 on a CPU, where only the interpreter runs kernels: it keeps a bfloat16 as its 16 bits, and would multiply those.
+    """
+    if x.device.type == "cpu":
+        return tl.float32
+    return {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}[x.dtype]
