@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from stoker_engine.early_stop import stop_at_once_on_signals
+from stoker_engine.importing import importing
 
 if TYPE_CHECKING:
     from stoker_engine.config import EngineConfig
@@ -17,26 +18,28 @@ neighbor on a 2-core machine a decode step took 90 ms instead of 44; with 1,000 
 
 
 def make_executor(config: "EngineConfig") -> "Executor":
-    from stoker_engine.executor.uniproc import UniprocExecutor  # torch: the handshake is under way before it is imported
+    with importing():
+        from stoker_engine.executor.uniproc import UniprocExecutor  # torch: the handshake is under way before it is imported
 
     return UniprocExecutor(config)
 
 
 def main() -> None:
     stop_at_once_on_signals()
-    from setproctitle import setproctitle
+    with importing():
+        from setproctitle import setproctitle
 
-    from stoker_engine.config import EngineConfig
-    from stoker_engine.log import configure_logging
-    from stoker_engine.settings import run_or_exit
-    from stoker_engine.termination import stop_with_message_on_signals
+        from stoker_engine.config import EngineConfig
+        from stoker_engine.log import configure_logging
+        from stoker_engine.settings import run_or_exit
+        from stoker_engine.termination import stop_with_message_on_signals
 
-    config = run_or_exit(EngineConfig, program="stoker-engine")
-    stop_with_message_on_signals(config.termination_message_path)
-    setproctitle("stoker-engine")
-    configure_logging(config.log_level)
-    os.environ.setdefault("GOMP_SPINCOUNT", OPENMP_SPIN_COUNT)  # read when torch is loaded
-    from stoker_engine.core.run import EngineProcess
+        config = run_or_exit(EngineConfig, program="stoker-engine")
+        stop_with_message_on_signals(config.termination_message_path)
+        setproctitle("stoker-engine")
+        configure_logging(config.log_level)
+        os.environ.setdefault("GOMP_SPINCOUNT", OPENMP_SPIN_COUNT)  # read when torch is loaded
+        from stoker_engine.core.run import EngineProcess
 
     code = EngineProcess(config, make_executor).run()
     logging.shutdown()

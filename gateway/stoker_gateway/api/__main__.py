@@ -5,22 +5,24 @@ import os
 import sys
 
 from stoker_engine.early_stop import stop_at_once_on_signals
+from stoker_engine.importing import importing
 
 
 def main() -> None:
     stop_at_once_on_signals()
-    from setproctitle import setproctitle
+    with importing():
+        from setproctitle import setproctitle
 
-    from stoker_engine.log import configure_logging
-    from stoker_engine.settings import run_or_exit
-    from stoker_engine.termination import stop_with_message_on_signals
-    from stoker_gateway.api.config import ApiConfig
+        from stoker_engine.log import configure_logging
+        from stoker_engine.settings import run_or_exit
+        from stoker_engine.termination import stop_with_message_on_signals
+        from stoker_gateway.api.config import ApiConfig
 
-    config = run_or_exit(ApiConfig, program="stoker-api")
-    stop_with_message_on_signals(config.termination_message_path)
-    setproctitle("stoker-api")
-    configure_logging(config.log_level)
-    from stoker_gateway.api.server import run  # half a second of imports: a bad flag is told before them
+        config = run_or_exit(ApiConfig, program="stoker-api")
+        stop_with_message_on_signals(config.termination_message_path)
+        setproctitle("stoker-api")
+        configure_logging(config.log_level)
+        from stoker_gateway.api.server import run  # half a second of imports: a bad flag is told before them
 
     code = run(config)
     logging.shutdown()
