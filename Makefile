@@ -27,7 +27,7 @@ help: ## What the targets do
 
 setup: $(STAMP) ## .venv with everything; every other target calls it when needed
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard kernels/stoker_kernels/cpu/source/*)
 	@$(find_python); $$python -m venv .venv
 	$(BIN)/pip install -q $(if $(WHEELS),--find-links $(WHEELS)) "torch==2.13.*"
 	$(BIN)/pip install -q -e ".[dev]"
@@ -65,8 +65,14 @@ cluster-down: $(STAMP) ## End it, and leave nothing behind
 e2e: images ## tests/e2e on the cluster, which is started for them where it is not up (ARGS as for test)
 	$(CLUSTER) run --nodes=$(NODES) -- sh -c '$(IMAGES) && exec $(BIN)/pytest tests/e2e -m "e2e and not stress" "$$@"' pytest $(ARGS)
 
-bench: $(STAMP) ## Start, memory, decode, throughput, HTTP, scheduler and protocol figures (PEERS=dir runs vllm beside us: 27 minutes, see benchmarks/README.md)
-	for name in start memory engine serve scheduler protocol; do $(BIN)/python benchmarks/$$name.py $(if $(PEERS),--peers "$(PEERS)"); done
+# The peers that DIR holds.
+PEER_FLAGS = $(if $(PEERS),$(foreach peer,vllm llama transformers,$(if $(wildcard $(PEERS)/$(PEER_$(peer))),--peer "$(peer)=$(PEERS)")))
+PEER_vllm := vllm/bin/vllm
+PEER_llama := hf/lib/python3*/site-packages/llama_cpp
+PEER_transformers := hf/lib/python3*/site-packages/transformers
+
+bench: $(STAMP) ## What Stoker is measured by, beside the peers in PEERS=dir (benchmarks/README.md: how long it takes, one line at a time)
+	for name in kernels scheduler protocol start memory engine serve; do $(BIN)/python benchmarks/$$name.py $(PEER_FLAGS) $(ARGS); done
 
 manifests: $(STAMP) ## Generate manifests/ and what the chart takes from the code (install.yaml needs helm)
 	$(BIN)/stoker crd > manifests/crd.yaml.new
@@ -75,5 +81,5 @@ manifests: $(STAMP) ## Generate manifests/ and what the chart takes from the cod
 	$(BIN)/python charts/render_install.py $(HELM)
 
 clean: ## Remove .venv, caches and build outputs
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis benchmarks/results
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

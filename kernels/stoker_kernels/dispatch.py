@@ -1,54 +1,101 @@
-"""Which implementation each op uses on a device: decided once, when the first op runs there, and logged."""
+"""Which implementation runs the ops: decided once, when a model is loaded, and logged."""
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from stoker_kernels import attention_plan, torch_ops
-from stoker_kernels.attention_plan import AttentionPlan
+from stoker_kernels.cpu.library import find_instruction_set
+from stoker_kernels.cpu.ops import CpuOps
+from stoker_kernels.linear import make_linear
 
 logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
+Linear = Callable[[Tensor], Tensor]
+# Only the implementation that made a plan reads it.
+Plan = Any
 
 
 @dataclass(frozen=True, slots=True)
 class Ops:
-    """One implementation of every op. `plan_paged_attention` and `paged_attention` go together: one makes the plan that the other follows."""
+    """One implementation of every op; README.md has the shapes. A KV cache and a plan belong to the implementation that made them.
 
+    `cpu`: the C++ ops where these are they, for a model class that runs a whole step with them.
+    """
+
+    name: str
+    kv_cache_shape: Callable[[int, int, int, int], tuple[int, ...]]
+    make_linear: Callable[[Tensor, Tensor | None], Linear]
     rms_norm: Callable[[Tensor, Tensor, float], Tensor]
     fused_add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor]
-    rotary_embedding: Callable[[Tensor, Tensor], None]
     silu_and_mul: Callable[[Tensor], Tensor]
-    reshape_and_cache: Callable[[Tensor, Tensor, Tensor], None]
-    plan_paged_attention: Callable[[Int64s, Int64s, npt.NDArray[np.integer], Tensor], AttentionPlan]
-    paged_attention: Callable[[Tensor, Tensor, AttentionPlan, float], Tensor]
+    rotary_and_cache: Callable[[Tensor, Tensor, Tensor, Tensor], None]
+    plan_paged_attention: Callable[[Int64s, Int64s, npt.NDArray[np.integer], Tensor], Plan]
+    paged_attention: Callable[[Tensor, Tensor, Plan, float], Tensor]
+    cpu: CpuOps | None = None
 
 
 TORCH_OPS = Ops(
+    name="torch",
+    kv_cache_shape=torch_ops.kv_cache_shape,
+    make_linear=make_linear,
     rms_norm=torch_ops.rms_norm,
     fused_add_rms_norm=torch_ops.fused_add_rms_norm,
-    rotary_embedding=torch_ops.rotary_embedding,
     silu_and_mul=torch_ops.silu_and_mul,
-    reshape_and_cache=torch_ops.reshape_and_cache,
+    rotary_and_cache=torch_ops.rotary_and_cache,
     plan_paged_attention=attention_plan.plan_attention,
     paged_attention=torch_ops.paged_attention,
 )
 
-_OPS_BY_DEVICE_TYPE = {"cpu": TORCH_OPS, "cuda": TORCH_OPS}
+
+def cpu_ops(instruction_set: str) -> Ops:
+    """The C++ ops in the build for one instruction set."""
+    cpu = CpuOps(instruction_set)
+    return Ops(
+        name=f"cpu ({instruction_set})",
+        kv_cache_shape=cpu.kv_cache_shape,
+        make_linear=cpu.make_linear,
+        rms_norm=cpu.rms_norm,
+        fused_add_rms_norm=cpu.fused_add_rms_norm,
+        silu_and_mul=cpu.silu_and_mul,
+        rotary_and_cache=cpu.rotary_and_cache,
+        plan_paged_attention=cpu.plan_paged_attention,
+        paged_attention=cpu.paged_attention,
+        cpu=cpu,
+    )
 
 
-@cache
-def ops_for(device_type: str) -> Ops:
-    """The ops of a device type (`cpu`, `cuda`). Raises ValueError for one without any."""
-    if device_type not in _OPS_BY_DEVICE_TYPE:
-        raise ValueError(f"no ops for device type {device_type!r}; there are ops for {', '.join(_OPS_BY_DEVICE_TYPE)}")
-    ops = _OPS_BY_DEVICE_TYPE[device_type]
-    chosen = ", ".join(f"{field.name}={getattr(ops, field.name).__module__.rpartition('.')[2]}" for field in fields(ops))
-    logger.info("ops on %s: %s", device_type, chosen)
-    return ops
+def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int) -> Ops:
+    """The fastest implementation of all ops for a model in `dtype` on `device`. Raises ValueError for a device type without any."""
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"no ops for device type {device.type!r}; there are ops for cpu, cuda")
+    reason = _why_not_cpu_ops(device, dtype, block_size, head_dim)
+    instruction_set = find_instruction_set()
+    if reason is None and instruction_set is not None:
+        ops = cpu_ops(instruction_set)
+        logger.info("ops: %s", ops.name)
+        return ops
+    if reason is None:
+        logger.warning("ops: torch, which is several times slower: the C++ ops were not built (install g++ and install stoker again)")
+    else:
+        logger.info("ops: torch (%s)", reason)
+    return TORCH_OPS
+
+
+def _why_not_cpu_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int) -> str | None:
+    if device.type != "cpu":
+        return f"the C++ ops are for CPUs, the device is {device.type}"
+    if dtype != torch.bfloat16:
+        return f"the C++ ops compute in bfloat16, the model is {str(dtype).removeprefix('torch.')}"
+    if block_size % 16:
+        return f"the C++ ops need a block size in multiples of 16, it is {block_size}"
+    if head_dim % 16:
+        return f"the C++ ops need heads in multiples of 16, they have {head_dim} dimensions"
+    return None

@@ -7,6 +7,11 @@ from torch.nn import functional
 from stoker_kernels.attention_plan import AttentionPlan, DecodeGroup, PrefillChunk, padded_rows
 
 
+def kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int) -> tuple[int, ...]:
+    """The shape of one layer's KV cache: slot `block id × block_size + offset` holds a token's keys, then its values, in one piece."""
+    return (num_blocks, block_size, 2, num_kv_heads, head_dim)
+
+
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return functional.rms_norm(x, (x.shape[-1],), None, epsilon).mul_(weight)
 
@@ -22,6 +27,13 @@ def rotary_embedding(x: Tensor, cos_sin: Tensor) -> None:
     products = x[..., : 2 * half].view(*x.shape[:-1], 2, 1, half) * cos_sin[:, None, None]
     torch.sub(products[:, :, 0, 0], products[:, :, 1, 1], out=first)
     torch.add(products[:, :, 1, 0], products[:, :, 0, 1], out=second)
+
+
+def rotary_and_cache(qkv: Tensor, cos_sin: Tensor, slot_mapping: Tensor, kv_cache: Tensor) -> None:
+    num_tokens, num_all_heads, head_dim = qkv.shape
+    num_kv_heads = kv_cache.shape[3]
+    rotary_embedding(qkv[:, : num_all_heads - num_kv_heads], cos_sin)
+    reshape_and_cache(qkv[:, num_all_heads - 2 * num_kv_heads :].view(num_tokens, 2, num_kv_heads, head_dim), kv_cache, slot_mapping)
 
 
 def silu_and_mul(x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from stoker_engine.layers.linear import padded_rows
+from stoker_kernels.linear import padded_rows
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoker_kernels import kv_cache_shape, paged_attention, plan_paged_attention, reference
+from stoker_kernels import reference
+from stoker_kernels.attention_plan import plan_attention
+from stoker_kernels.torch_ops import kv_cache_shape, paged_attention
 
 
 @dataclass
@@ -25,7 +27,7 @@ class AttentionCase:
         return float(self.query.shape[-1] ** -0.5)
 
     def run(self) -> Tensor:
-        plan = plan_paged_attention(self.query_start, self.sequence_lengths, self.block_table, self.kv_cache)
+        plan = plan_attention(self.query_start, self.sequence_lengths, self.block_table, self.kv_cache)
         return paged_attention(self.query, self.kv_cache, plan, self.scale)
 
     def expected(self) -> Tensor:

@@ -3,20 +3,39 @@ import logging
 import pytest
 import torch
 
-from stoker_kernels import rms_norm
-from stoker_kernels.dispatch import ops_for
+from stoker_kernels import choose_ops
+
+CPU = torch.device("cpu")
 
 
-def test_the_implementation_of_each_op_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    ops_for.cache_clear()
+def test_the_chosen_implementation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "stoker_kernels"):
-        for _ in range(3):
-            rms_norm(torch.ones(1, 4), torch.ones(4), 1e-5)
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("ops on cpu: rms_norm=torch_ops, ")
-    assert "paged_attention=torch_ops" in caplog.messages[0]
+        choose_ops(CPU, torch.bfloat16, 16, 64)
+    assert caplog.messages[0].startswith("ops: cpu (")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "block_size", "head_dim", "reason"),
+    [
+        (torch.float32, 16, 64, "the C++ ops compute in bfloat16, the model is float32"),
+        (torch.bfloat16, 8, 64, "the C++ ops need a block size in multiples of 16, it is 8"),
+        (torch.bfloat16, 16, 24, "the C++ ops need heads in multiples of 16, they have 24 dimensions"),
+    ],
+)
+def test_what_the_cpp_ops_cannot_do_runs_in_torch_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture, dtype: torch.dtype, block_size: int, head_dim: int, reason: str
+) -> None:
+    with caplog.at_level(logging.INFO, "stoker_kernels"):
+        assert choose_ops(CPU, dtype, block_size, head_dim).name == "torch"
+    assert caplog.messages == [f"ops: torch ({reason})"]
 
 
 def test_a_device_without_ops_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no ops for device type 'meta'"):
-        rms_norm(torch.ones(1, 4, device="meta"), torch.ones(4, device="meta"), 1e-5)
+        choose_ops(torch.device("meta"), torch.bfloat16, 16, 64)
+
+
+def test_an_unknown_forced_instruction_set_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_CPU_INSTRUCTION_SET", "avx9")
+    with pytest.raises(ValueError, match="STOKER_CPU_INSTRUCTION_SET: 'avx9' is none of"):
+        choose_ops(CPU, torch.bfloat16, 16, 64)

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stoker_kernels import fused_add_rms_norm, kv_cache_shape, reference, reshape_and_cache, rms_norm, rotary_embedding, silu_and_mul
+from stoker_kernels import reference
+from stoker_kernels.torch_ops import fused_add_rms_norm, kv_cache_shape, reshape_and_cache, rms_norm, rotary_embedding, silu_and_mul
 
 DTYPES = [torch.float32, torch.bfloat16]
 

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker_kernels import attention_plan, plan_paged_attention, reference
+from stoker_kernels import attention_plan, reference
+from stoker_kernels.attention_plan import plan_attention
 
 BuildCase = Callable[..., Any]
 
@@ -74,7 +75,7 @@ def test_a_long_chunk_after_a_prefix_attends_in_pieces(build_attention_case: Bui
 def test_decodes_of_very_different_lengths_are_not_padded_to_the_longest(build_attention_case: BuildCase) -> None:
     lengths = [1500, 3, 100, 700, 1, 90]
     case = build_attention_case([(1, length - 1) for length in lengths], heads=(2, 1), head_dim=8)
-    plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
+    plan = plan_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
     slots_of_group = sorted(group.slots.numel() for group in plan.decode_groups)
     assert slots_of_group == [4 * 128, 704, 1504]
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
@@ -84,7 +85,7 @@ def test_decodes_of_very_different_lengths_are_not_padded_to_the_longest(build_a
 @given(lengths=st.lists(st.integers(1, 700), min_size=1, max_size=20))
 def test_no_decode_is_padded_to_more_than_twice_its_length_or_128(build_attention_case: BuildCase, lengths: list[int]) -> None:
     case = build_attention_case([(1, length - 1) for length in lengths], heads=(1, 1), head_dim=8)
-    plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
+    plan = plan_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
     for group in plan.decode_groups:
         rows = range(len(lengths)) if group.rows is None else group.rows.tolist()
         assert group.slots.numel() // group.num_rows <= max(2 * min(lengths[row] for row in rows), 128)
@@ -93,7 +94,7 @@ def test_no_decode_is_padded_to_more_than_twice_its_length_or_128(build_attentio
 def test_a_group_gathers_no_more_than_its_bound(build_attention_case: BuildCase, monkeypatch: pytest.MonkeyPatch) -> None:
     case = build_attention_case([(1, 49)] * 5, heads=(2, 1), head_dim=8)
     monkeypatch.setitem(attention_plan.MAX_GROUP_BYTES, "cpu", 130 * 2 * 8 * 4)
-    plan = plan_paged_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
+    plan = plan_attention(case.query_start, case.sequence_lengths, case.block_table, case.kv_cache)
     assert [group.num_rows for group in plan.decode_groups] == [2, 2, 1]
     torch.testing.assert_close(case.run(), case.expected(), rtol=1e-5, atol=1e-5)
 

@@ -8,7 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from stoker_kernels import AttentionPlan, plan_paged_attention
+from stoker_kernels import Ops
+from stoker_kernels.dispatch import Plan
 
 Integers = npt.NDArray[np.integer] | Sequence[int]
 
@@ -18,13 +19,13 @@ class AttentionMetadata:
     """`slot_mapping[t]` is the KV cache slot of the step's token t. `plan` has what the attention op needs on the device, computed once for all layers."""
 
     slot_mapping: Tensor
-    plan: AttentionPlan
+    plan: Plan
 
 
 def build_attention_metadata(
-    *, query_start: Integers, sequence_lengths: Integers, block_table: npt.NDArray[np.integer], slot_mapping: Integers, kv_cache: Tensor
+    ops: Ops, *, query_start: Integers, sequence_lengths: Integers, block_table: npt.NDArray[np.integer], slot_mapping: Integers, kv_cache: Tensor
 ) -> AttentionMetadata:
-    """The metadata of a step, from lists or arrays on the CPU.
+    """The metadata of a step for one implementation of the ops, from lists or arrays on the CPU.
 
     query_start: [num_requests + 1], cumulative query lengths from 0: request r has the tokens query_start[r]:query_start[r + 1] of the step, at least one.
     sequence_lengths: [num_requests], tokens computed before this step plus those of this step.
@@ -36,7 +37,7 @@ def build_attention_metadata(
     lengths = np.asarray(sequence_lengths, dtype=np.int64)
     return AttentionMetadata(
         slot_mapping=torch.from_numpy(np.asarray(slot_mapping, dtype=np.int64)).to(kv_cache.device),
-        plan=plan_paged_attention(starts, lengths, block_table, kv_cache),
+        plan=ops.plan_paged_attention(starts, lengths, block_table, kv_cache),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from stoker_kernels import fused_add_rms_norm, rms_norm
+from stoker_kernels import Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +13,11 @@ class RMSNorm:
 
     weight: Tensor
     epsilon: float
+    ops: Ops
 
     def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.epsilon)
+        return self.ops.rms_norm(x, self.weight, self.epsilon)
 
     def add_and_norm(self, x: Tensor, residual: Tensor) -> Tensor:
         """Adds x to residual in place and returns the norm of the sum."""
-        return fused_add_rms_norm(x, residual, self.weight, self.epsilon)
+        return self.ops.fused_add_rms_norm(x, residual, self.weight, self.epsilon)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from stoker_engine.layers.attention import AttentionMetadata
 from stoker_engine.layers.embedding import LanguageModelHead, TokenEmbedding
-from stoker_engine.layers.linear import Linear, make_linear
 from stoker_engine.layers.norm import RMSNorm
 from stoker_engine.layers.rotary import RotaryEmbedding
 from stoker_engine.models.config import ModelShape
 from stoker_engine.models.weights import Parameter
-from stoker_kernels import paged_attention, reshape_and_cache, rotary_embedding, silu_and_mul
+from stoker_kernels import Ops
+from stoker_kernels.dispatch import Linear
 
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
@@ -35,18 +35,19 @@ class DecoderLayer:
 class LlamaModel:
     """The model on one device. `weights` are those that `llama_parameters` asks for; they are taken out of the dict as they are laid out, to hold one copy."""
 
-    def __init__(self, shape: ModelShape, weights: dict[str, Tensor]) -> None:
+    def __init__(self, shape: ModelShape, weights: dict[str, Tensor], ops: Ops) -> None:
         embedding = weights.pop(EMBEDDING)
         self.shape = shape
         self.device = embedding.device
         self.dtype = embedding.dtype
+        self._ops = ops
         self._scale = shape.head_dim**-0.5
         self._embedding = TokenEmbedding(embedding)
         self._rotary = RotaryEmbedding(shape.rope, embedding.device)
-        self._layers = [_layer(shape, weights, f"model.layers.{index}.") for index in range(shape.num_layers)]
-        self._final_norm = RMSNorm(weights.pop(FINAL_NORM), shape.rms_norm_epsilon)
+        self._layers = [_layer(shape, weights, f"model.layers.{index}.", ops) for index in range(shape.num_layers)]
+        self._final_norm = RMSNorm(weights.pop(FINAL_NORM), shape.rms_norm_epsilon, ops)
         # A tied head is laid out apart from the embedding: logits read it whole at every step, 2.0 ms instead of 4.0 for [49152, 576] at one row.
-        self._head = LanguageModelHead(make_linear(embedding if shape.ties_embeddings else weights.pop(HEAD)))
+        self._head = LanguageModelHead(ops.make_linear(embedding if shape.ties_embeddings else weights.pop(HEAD), None))
 
     @torch.inference_mode()
     def forward(self, input_ids: Tensor, positions: Tensor, attention_metadata: AttentionMetadata, kv_caches: list[Tensor]) -> Tensor:
@@ -58,7 +59,7 @@ class LlamaModel:
         for layer, next_norm, kv_cache in zip(self._layers, next_norms, kv_caches, strict=True):
             attended = self._attend(layer, hidden, cos_sin, attention_metadata, kv_cache)
             hidden = layer.mlp_norm.add_and_norm(attended, residual)
-            hidden = layer.down(silu_and_mul(layer.gate_up(hidden)))
+            hidden = layer.down(self._ops.silu_and_mul(layer.gate_up(hidden)))
             hidden = next_norm.add_and_norm(hidden, residual)
         return hidden
 
@@ -69,12 +70,11 @@ class LlamaModel:
 
     def _attend(self, layer: DecoderLayer, hidden: Tensor, cos_sin: Tensor, metadata: AttentionMetadata, kv_cache: Tensor) -> Tensor:
         shape = self.shape
-        num_tokens, num_rotated = hidden.shape[0], shape.num_heads + shape.num_kv_heads
+        num_tokens, num_heads = hidden.shape[0], shape.num_heads + 2 * shape.num_kv_heads
         # [T, query | key | value heads, head_dim]
-        heads = layer.qkv(hidden).view(num_tokens, num_rotated + shape.num_kv_heads, shape.head_dim)
-        rotary_embedding(heads[:, :num_rotated], cos_sin)
-        reshape_and_cache(heads[:, shape.num_heads :].view(num_tokens, 2, shape.num_kv_heads, shape.head_dim), kv_cache, metadata.slot_mapping)
-        attended = paged_attention(heads[:, : shape.num_heads], kv_cache, metadata.plan, self._scale)
+        heads = layer.qkv(hidden).view(num_tokens, num_heads, shape.head_dim)
+        self._ops.rotary_and_cache(heads, cos_sin, metadata.slot_mapping, kv_cache)
+        attended = self._ops.paged_attention(heads[:, : shape.num_heads], kv_cache, metadata.plan, self._scale)
         return layer.attention_output(attended.view(num_tokens, -1))
 
 
@@ -112,12 +112,12 @@ def _merged(prefix: str, target: str, parts: dict[str, int], num_inputs: int, *,
     return parameters
 
 
-def _layer(shape: ModelShape, weights: dict[str, Tensor], prefix: str) -> DecoderLayer:
+def _layer(shape: ModelShape, weights: dict[str, Tensor], prefix: str, ops: Ops) -> DecoderLayer:
     def norm(name: str) -> RMSNorm:
-        return RMSNorm(weights.pop(f"{prefix}{name}.weight"), shape.rms_norm_epsilon)
+        return RMSNorm(weights.pop(f"{prefix}{name}.weight"), shape.rms_norm_epsilon, ops)
 
     def linear(name: str) -> Linear:
-        return make_linear(weights.pop(f"{prefix}{name}.weight"), weights.pop(f"{prefix}{name}.bias", None))
+        return ops.make_linear(weights.pop(f"{prefix}{name}.weight"), weights.pop(f"{prefix}{name}.bias", None))
 
     return DecoderLayer(
         input_norm=norm("input_layernorm"),

@@ -14,10 +14,12 @@ from stoker_engine.errors import ConfigError
 from stoker_engine.layers.attention import KVCacheShape
 from stoker_engine.models.config import DTYPES, ModelShape
 from stoker_engine.models.gguf_weights import open_gguf
-from stoker_engine.models.llama import HEAD, LlamaModel
+from stoker_engine.models.llama import HEAD
+from stoker_engine.models.model import Model
 from stoker_engine.models.registry import ARCHITECTURES_BY_NAME
 from stoker_engine.models.safetensors_weights import open_directory
 from stoker_engine.models.weights import WeightPlacement, load_weights, make_dummy_weights
+from stoker_kernels import Ops, choose_ops
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 class LoadedModel:
     """A model ready to run. `max_model_len` is the setting, or the model's own longest context; `vocab_size` counts rows of the embedding."""
 
-    model: LlamaModel
+    model: Model
+    ops: Ops
     shape: ModelShape
     dtype: torch.dtype
     kv_cache_shape: KVCacheShape
@@ -68,10 +71,13 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
         # Checkpoints of tied models may carry the head again.
         ignored = frozenset({HEAD} if shape.ties_embeddings else ())
         weights = load_weights(parameters, checkpoint.iterate_tensors(), placement, str(path), ignored)
-    model = architecture.build(shape, weights)
+    ops = choose_ops(device, placement.dtype, config.block_size, shape.head_dim)
+    if ops.cpu is not None:
+        ops.cpu.set_num_threads(torch.get_num_threads())
+    model = architecture.build(shape, weights, ops, max_model_len)
     logger.info("loaded %s: %s, %d layers, %s on %s", path, shape.architecture, shape.num_layers, placement.dtype, device)
     kv_cache_shape = KVCacheShape(shape.num_layers, config.block_size, shape.num_kv_heads, shape.head_dim)
-    return LoadedModel(model, shape, placement.dtype, kv_cache_shape, max_model_len)
+    return LoadedModel(model, ops, shape, placement.dtype, kv_cache_shape, max_model_len)
 
 
 def resolve_max_model_len(setting: int | None, shape: ModelShape) -> int:

@@ -10,15 +10,17 @@ from stoker_engine.core.kv_cache_config import GIB
 from stoker_engine.errors import ConfigError
 from stoker_engine.layers.attention import KVCacheShape
 from stoker_engine.worker.device import available_host_memory
-from stoker_kernels import kv_cache_shape
+from stoker_kernels import Ops
 
 
-def allocate_kv_cache(shape: KVCacheShape, num_blocks: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """One zeroed KV cache tensor per layer. On a CPU a page of it takes memory only once a token was written there: torch.zeros would touch all at once.
+def allocate_kv_cache(ops: Ops, shape: KVCacheShape, num_blocks: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """One zeroed KV cache tensor per layer, laid out for `ops`.
+
+    On a CPU a page of it takes memory only once a token was written there: torch.zeros would touch all at once.
 
     Raises ConfigError where the device has less memory: the system would end the process without a word once the cache fills.
     """
-    sizes = kv_cache_shape(num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
+    sizes = ops.kv_cache_shape(num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
     num_bytes = math.prod(sizes) * dtype.itemsize
     _check_memory(num_blocks, num_bytes * shape.num_layers, device)
     if device.type != "cpu":

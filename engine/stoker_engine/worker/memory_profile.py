@@ -88,5 +88,5 @@ def _max_step_tokens(config: EngineConfig, loaded: LoadedModel) -> int:
 
 
 def _run(step: DummyStep, loaded: LoadedModel, vocab_size: int) -> None:
-    kv_caches = allocate_kv_cache(loaded.kv_cache_shape, step.num_blocks, loaded.dtype, loaded.model.device)
+    kv_caches = allocate_kv_cache(loaded.ops, loaded.kv_cache_shape, step.num_blocks, loaded.dtype, loaded.model.device)
     run_step(ModelRunner(loaded, vocab_size, 0, kv_caches), step.scheduler_output)

@@ -33,6 +33,7 @@ class ModelRunner:
     def __init__(self, loaded: LoadedModel, vocab_size: int, engine_seed: int, kv_caches: list[Tensor]) -> None:
         """vocab_size: ids from there on are never sampled. engine_seed: for requests that bring no seed. kv_caches: one per layer."""
         self._model = loaded.model
+        self._ops = loaded.ops
         self._vocab_size = vocab_size
         self._engine_seed = engine_seed
         self._kv_caches = kv_caches
@@ -95,6 +96,7 @@ class ModelRunner:
     def _forward(self, step: StepInputs) -> Tensor:
         """Hidden states of the step's tokens, [T, hidden]."""
         attention_metadata = build_attention_metadata(
+            self._ops,
             query_start=step.query_start,
             sequence_lengths=step.sequence_lengths,
             block_table=step.block_table,

@@ -54,12 +54,12 @@ def return_freed_memory() -> None:
 
 
 def _parts(item: Any) -> Iterator[Any]:
-    """What an object of this package, or a container, holds."""
+    """What an object of the engine or the kernels, or a container, holds."""
     if isinstance(item, list | tuple | set | frozenset):
         yield from item
     elif isinstance(item, dict):
         yield from item.values()
-    elif type(item).__module__.startswith("stoker_engine."):
+    elif type(item).__module__.startswith(("stoker_engine.", "stoker_kernels.")):
         if dataclasses.is_dataclass(item):
             yield from (getattr(item, field.name) for field in dataclasses.fields(item))
         else:

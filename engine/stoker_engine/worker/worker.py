@@ -71,7 +71,7 @@ class Worker:
 
     def initialize_kv_cache(self, num_blocks: int) -> None:
         loaded = self._model()
-        self._allocate_kv_cache = partial(allocate_kv_cache, loaded.kv_cache_shape, num_blocks, loaded.dtype, loaded.model.device)
+        self._allocate_kv_cache = partial(allocate_kv_cache, loaded.ops, loaded.kv_cache_shape, num_blocks, loaded.dtype, loaded.model.device)
         self._kv_caches = self._allocate_kv_cache()
         warm_up(self._make_runner(loaded, self._kv_caches), self._config.block_size)
         return_freed_memory()  # what loading and profiling took: 110 MiB for a model of 650

@@ -93,7 +93,7 @@ class PagedRun:
         block_size = loaded.kv_cache_shape.block_size
         blocks_each = -(-max_tokens // block_size)
         self._tables = np.random.default_rng(0).permutation(num_sequences * blocks_each).reshape(num_sequences, blocks_each)
-        self._caches = allocate_kv_cache(loaded.kv_cache_shape, num_sequences * blocks_each, loaded.dtype, torch.device("cpu"))
+        self._caches = allocate_kv_cache(loaded.ops, loaded.kv_cache_shape, num_sequences * blocks_each, loaded.dtype, torch.device("cpu"))
         self._computed = [0] * num_sequences
 
     def step(self, tokens: dict[int, Sequence[int]]) -> dict[int, Tensor]:
@@ -103,6 +103,7 @@ class PagedRun:
         positions = [np.arange(self._computed[s], self._computed[s] + len(ids)) for s, ids in tokens.items()]
         slots = [self._tables[s][p // block_size] * block_size + p % block_size for s, p in zip(tokens, positions, strict=True)]
         metadata = build_attention_metadata(
+            self._loaded.ops,
             query_start=np.cumsum([0, *counts]),
             sequence_lengths=[self._computed[s] + count for s, count in zip(tokens, counts, strict=True)],
             block_table=self._tables[list(tokens)],
@@ -113,7 +114,7 @@ class PagedRun:
         hidden = self._loaded.model.forward(ids, torch.from_numpy(np.concatenate(positions)), metadata, self._caches)
         for sequence, count in zip(tokens, counts, strict=True):
             self._computed[sequence] += count
-        return dict(zip(tokens, self._loaded.model.compute_logits(hidden).split(counts), strict=True))
+        return dict(zip(tokens, self._loaded.model.compute_logits(hidden).clone().split(counts), strict=True))
 
 
 @pytest.fixture(scope="session")

@@ -60,7 +60,7 @@ class Driver:
     """A scheduler by hand: it keeps the books that the runner relies on, and the test decides each step."""
 
     def __init__(self, loaded: LoadedModel) -> None:
-        self.kv_caches = allocate_kv_cache(loaded.kv_cache_shape, NUM_BLOCKS, loaded.dtype, loaded.model.device)
+        self.kv_caches = allocate_kv_cache(loaded.ops, loaded.kv_cache_shape, NUM_BLOCKS, loaded.dtype, loaded.model.device)
         self.runner = ModelRunner(loaded, loaded.vocab_size, 0, self.kv_caches)
         self.requests: dict[str, DrivenRequest] = {}
         self.free_blocks = list(range(1, NUM_BLOCKS))

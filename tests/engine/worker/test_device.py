@@ -9,6 +9,7 @@ from stoker_engine.layers.attention import KVCacheShape
 from stoker_engine.worker import cgroup
 from stoker_engine.worker.device import available_host_memory, choose_device, peak_resident_bytes, reset_peak_resident_bytes, resident_bytes
 from stoker_engine.worker.kv_cache import allocate_kv_cache
+from stoker_kernels.dispatch import TORCH_OPS
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_available_memory_is_the_control_groups_where_that_is_less(groups: Path)
 def test_an_untouched_kv_cache_takes_no_memory() -> None:
     shape = KVCacheShape(num_layers=4, block_size=16, num_kv_heads=8, head_dim=64)
     before = resident_bytes()
-    caches = allocate_kv_cache(shape, 2000, torch.bfloat16, torch.device("cpu"))
+    caches = allocate_kv_cache(TORCH_OPS, shape, 2000, torch.bfloat16, torch.device("cpu"))
     assert sum(cache.numel() * cache.itemsize for cache in caches) == 2000 * shape.block_bytes(torch.bfloat16) > 200 << 20
     assert resident_bytes() - before < 20 << 20
     assert not caches[3][1999].any()

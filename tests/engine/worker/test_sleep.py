@@ -108,7 +108,7 @@ def test_a_model_that_is_gone_or_another_one_does_not_wake(worker: Worker, model
 
 
 def test_offloaded_weights_are_freed_and_come_back_in_the_same_tensors(config: EngineConfig, model_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker_engine.layers.linear._can_pack", lambda weight: False)  # as on a device
+    monkeypatch.setattr("stoker_kernels.linear._can_pack", lambda weight: False)  # as on a device
     model = load_model(model_directory, config, torch.device("cpu"), lambda share: None).model
     tensors = find_tensors(model)
     before = [tensor.clone() for tensor in tensors]

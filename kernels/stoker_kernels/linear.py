@@ -1,4 +1,4 @@
-"""Linear layers: one matrix product per call, the weights of merged projections in one matrix, laid out once for the device."""
+"""Linear layers with the products of torch: one call each, the weight laid out once for the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from stoker_engine.layers.linear import PackedLinear, make_linear, padded_rows
+from stoker_kernels.linear import PackedLinear, make_linear, padded_rows
 
 
 def test_products_are_computed_with_few_different_numbers_of_rows() -> None:

@@ -1,0 +1,102 @@
+"""Llama on a CPU, a whole step in one call of C++: the weights packed once, the activations in C++'s hands. Its results are LlamaModel's, bit for bit."""
+
+from ctypes import byref, c_void_p
+
+import torch
+from torch import Tensor
+
+from stoker_engine.layers.attention import AttentionMetadata
+from stoker_engine.layers.rotary import RotaryEmbedding
+from stoker_engine.models.config import ModelShape
+from stoker_engine.models.llama import EMBEDDING, FINAL_NORM, HEAD
+from stoker_kernels.cpu.library import AttentionShape, Layer, Model, Step
+from stoker_kernels.cpu.ops import GROUP_TOKENS, CpuOps, PackedWeight
+from stoker_kernels.cpu.workspace import Workspace
+
+MAX_KEPT_ROWS = 256
+"""Logits of more rows, which only log probabilities of prompts ask for, are not kept for the next step."""
+
+
+class FusedLlama:
+    """As LlamaModel, for bfloat16. Positions from `max_positions` on have no rotation: they must not occur."""
+
+    def __init__(self, shape: ModelShape, weights: dict[str, Tensor], ops: CpuOps, max_positions: int) -> None:
+        self.device = torch.device("cpu")
+        self.dtype = torch.bfloat16
+        self._ops = ops
+        self._hidden_size = shape.hidden_size
+        # What C++ points into: it lives as long as the model.
+        self._kept: list[Tensor | PackedWeight] = []
+        self._workspace = Workspace(ops.library)
+        embedding = self._keep(weights.pop(EMBEDDING))
+        self._head = ops.pack(embedding if shape.ties_embeddings else weights.pop(HEAD))
+        self._layers = (Layer * shape.num_layers)(*(self._layer(shape, weights, f"model.layers.{index}.") for index in range(shape.num_layers)))
+        final_norm = self._keep(weights.pop(FINAL_NORM))
+        cos_sin = self._keep(RotaryEmbedding(shape.rope, self.device).cos_sin(torch.arange(max_positions), self.dtype))
+        self._model = Model(
+            shape.hidden_size,
+            shape.intermediate_size,
+            cos_sin.shape[2],
+            shape.num_layers,
+            self._layers,
+            embedding.data_ptr(),
+            final_norm.data_ptr(),
+            cos_sin.data_ptr(),
+            shape.rms_norm_epsilon,
+        )
+        self._logits = torch.empty(0, shape.vocab_size)
+        self._caches: list[Tensor] = []
+        self._cache_pointers = (c_void_p * 0)()
+
+    def forward(self, input_ids: Tensor, positions: Tensor, attention_metadata: AttentionMetadata, kv_caches: list[Tensor]) -> Tensor:
+        if kv_caches is not self._caches:
+            self._point_to(kv_caches)
+        hidden = torch.empty(len(input_ids), self._hidden_size, dtype=self.dtype)
+        step = Step(
+            len(input_ids),
+            input_ids.data_ptr(),
+            positions.data_ptr(),
+            attention_metadata.slot_mapping.data_ptr(),
+            attention_metadata.plan.batch,
+            self._cache_pointers,
+            hidden.data_ptr(),
+        )
+        self._ops.library.stoker_run_step(byref(self._model), byref(step), self._workspace.pointer)
+        return hidden
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """The result is overwritten by the next call."""
+        if len(hidden) > MAX_KEPT_ROWS:
+            return self._ops.linear_to_floats(hidden, self._head, torch.empty(len(hidden), self._head.outputs))
+        if len(hidden) > len(self._logits):
+            self._logits = torch.empty(len(hidden), self._head.outputs)
+        return self._ops.linear_to_floats(hidden, self._head, self._logits)
+
+    def _point_to(self, kv_caches: list[Tensor]) -> None:
+        self._caches = kv_caches
+        self._cache_pointers = (c_void_p * len(kv_caches))(*(cache.data_ptr() for cache in kv_caches))
+        for layer in self._layers:
+            layer.attention.block_size = kv_caches[0].shape[2] * GROUP_TOKENS
+
+    def _layer(self, shape: ModelShape, weights: dict[str, Tensor], prefix: str) -> Layer:
+        def norm(name: str) -> int:
+            return self._keep(weights.pop(f"{prefix}{name}.weight")).data_ptr()
+
+        def packed(name: str, *, interleaved: bool = False) -> PackedWeight:
+            weight = self._ops.pack(weights.pop(f"{prefix}{name}.weight"), weights.pop(f"{prefix}{name}.bias", None), interleaved=interleaved)
+            self._kept.append(weight)
+            return weight
+
+        return Layer(
+            norm("input_layernorm"),
+            packed("self_attn.qkv").matrix(),
+            packed("self_attn.o").matrix(),
+            norm("post_attention_layernorm"),
+            packed("mlp.gate_up", interleaved=True).matrix(),
+            packed("mlp.down").matrix(),
+            AttentionShape(shape.num_heads, shape.num_kv_heads, shape.head_dim, 0, shape.head_dim**-0.5, 0.0, 0, None),
+        )
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        self._kept.append(tensor)
+        return tensor

@@ -1,0 +1,61 @@
+"""Compiles the libraries: `python -m stoker_kernels.cpu.build`, or the build hook at install. Imports nothing but the standard library, for the hook."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "source"
+LIBRARIES = Path(__file__).parent / "lib"
+
+_COMMON = ("-std=c++17", "-O3", "-fno-math-errno", "-pthread", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic")
+# GCC 12 takes the undefined halves in its own AVX-512 headers for a mistake.
+_WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mavx512vnni", "-mavx2", "-mfma", "-mprefer-vector-width=512")
+_FLAGS: dict[str, tuple[str, ...]] = {"avx512_bf16": _AVX512, "avx2": ("-mavx2", "-mfma"), "generic": ()}
+
+
+class CompilerMissingError(RuntimeError):
+    """There is no C++ compiler."""
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Those that this kind of machine can have, the fastest first."""
+    return tuple(_FLAGS) if platform.machine() in ("x86_64", "AMD64") else ("generic",)
+
+
+def library_path(instruction_set: str) -> Path:
+    return LIBRARIES / f"libstoker_{instruction_set}.so"
+
+
+def build() -> list[Path]:
+    """Compiles what is older than the sources; returns all libraries. Raises CompilerMissingError, or CalledProcessError where the compiler fails."""
+    newest = max(path.stat().st_mtime for path in (*SOURCES.iterdir(), Path(__file__)))
+    wanted = [name for name in instruction_sets() if not library_path(name).exists() or library_path(name).stat().st_mtime < newest]
+    if wanted:
+        compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+        if compiler is None:
+            raise CompilerMissingError("no C++ compiler: install g++, or set CXX")
+        LIBRARIES.mkdir(exist_ok=True)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda name: _compile(compiler, name), wanted))
+    return [library_path(name) for name in instruction_sets()]
+
+
+def _compile(compiler: str, instruction_set: str) -> None:
+    path = library_path(instruction_set)
+    # A library that runs is replaced, never written to.
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    sources = sorted(map(str, SOURCES.glob("*.cpp")))
+    subprocess.run([compiler, *_COMMON, *_WARNINGS, *_FLAGS[instruction_set], *sources, "-o", str(partial)], check=True)
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    try:
+        build()
+    except CompilerMissingError as error:
+        sys.exit(str(error))

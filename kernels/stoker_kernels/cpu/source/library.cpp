@@ -1,0 +1,105 @@
+// The C interface: what Python calls through ctypes. Every pointer is to memory that the caller keeps until the call returns.
+#include <mutex>
+
+#include "llama.h"
+
+#define STOKER_EXPORT extern "C" __attribute__((visibility("default")))
+
+using namespace stoker;
+
+namespace {
+
+std::mutex pool_mutex;
+std::unique_ptr<Pool> pool;
+
+Pool& shared_pool() {
+  if (!pool) pool = std::make_unique<Pool>(1);
+  return *pool;
+}
+
+// One call at a time computes: the threads are the same for all.
+template <typename Body>
+void in_parallel(Body body) {
+  std::lock_guard<std::mutex> lock(pool_mutex);
+  shared_pool().run(body);
+}
+
+}  // namespace
+
+STOKER_EXPORT const char* stoker_instruction_set() { return kInstructionSet; }
+
+STOKER_EXPORT void stoker_set_num_threads(int64_t number) {
+  std::lock_guard<std::mutex> lock(pool_mutex);
+  if (!pool || pool->count() != number) pool = std::make_unique<Pool>(static_cast<int>(number));
+}
+
+STOKER_EXPORT void stoker_pack(const bf16* weights, int64_t outputs, int64_t inputs, int64_t interleaved, uint32_t* tiles) {
+  in_parallel([&](Worker& worker) { pack(worker, weights, outputs, inputs, interleaved != 0, tiles); });
+}
+
+STOKER_EXPORT void stoker_linear(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, bf16* out) {
+  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, StoreRounded{out, weights->outputs, weights->outputs}); });
+}
+
+STOKER_EXPORT void stoker_linear_to_floats(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, float* out) {
+  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, StoreFloats{out, weights->outputs, weights->outputs}); });
+}
+
+STOKER_EXPORT void stoker_linear_add(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, bf16* residual) {
+  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, AddToResidual{residual, weights->outputs, weights->outputs}); });
+}
+
+// weights: interleaved; out [rows, intermediate].
+STOKER_EXPORT void stoker_linear_silu_and_mul(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, int64_t intermediate, bf16* out) {
+  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, SiluAndMultiply{out, intermediate, intermediate}); });
+}
+
+STOKER_EXPORT void stoker_rms_norm(const bf16* x, int64_t stride, int64_t rows, const bf16* weight, int64_t size, float epsilon, bf16* out) {
+  in_parallel([&](Worker& worker) {
+    worker.share(static_cast<int>(rows), 4, [&](int r) { rms_norm(x + r * stride, weight, size, epsilon, out + r * size); });
+  });
+}
+
+STOKER_EXPORT void stoker_add_rms_norm(const bf16* x, int64_t rows, bf16* residual, const bf16* weight, int64_t size, float epsilon, bf16* out) {
+  in_parallel([&](Worker& worker) {
+    worker.share(static_cast<int>(rows), 4, [&](int r) {
+      add_to_residual(x + r * size, residual + r * size, size);
+      rms_norm(residual + r * size, weight, size, epsilon, out + r * size);
+    });
+  });
+}
+
+STOKER_EXPORT void stoker_silu_and_mul(const bf16* x, int64_t stride, int64_t rows, int64_t size, bf16* out) {
+  in_parallel([&](Worker& worker) {
+    worker.share(static_cast<int>(rows), 4, [&](int r) { silu_and_multiply(x + r * stride, x + r * stride + size, size, out + r * size); });
+  });
+}
+
+// qkv [tokens, query | key | value heads, head_dim], rotated in place; cos_sin [tokens, 2, half].
+STOKER_EXPORT void stoker_rotate_and_cache(bf16* qkv, int64_t tokens, const AttentionShape* shape, const bf16* cos_sin, int64_t half, const int64_t* slots,
+                                           bf16* cache) {
+  const int64_t width = (shape->num_heads + 2 * shape->num_kv_heads) * shape->head_dim;
+  in_parallel([&](Worker& worker) {
+    worker.share(static_cast<int>(tokens), 4, [&](int t) { rotate_and_cache(qkv + t * width, *shape, cos_sin + t * 2 * half, half, slots[t], cache); });
+  });
+}
+
+STOKER_EXPORT void stoker_attend(const bf16* query, int64_t query_stride, const AttentionShape* shape, const AttentionBatch* batch, const bf16* cache,
+                                 bf16* out) {
+  std::vector<AttentionItem> items;
+  make_items(*shape, *batch, items);
+  in_parallel([&](Worker& worker) {
+    worker.share(static_cast<int>(items.size()), 1, [&](int i) {
+      attend(scratch_for(shape->head_dim), *shape, *batch, items[i], query, query_stride, cache, out, shape->num_heads * shape->head_dim);
+    });
+  });
+}
+
+STOKER_EXPORT Workspace* stoker_new_workspace() { return new Workspace(); }
+
+STOKER_EXPORT void stoker_delete_workspace(Workspace* workspace) { delete workspace; }
+
+STOKER_EXPORT void stoker_run_step(const Model* model, const Step* step, Workspace* workspace) {
+  std::lock_guard<std::mutex> lock(pool_mutex);
+  run_step(shared_pool(), *model, *step, *workspace);
+}
