@@ -53,7 +53,7 @@ def load_weights(
     """
     targets = _Targets(parameters, placement)
     loaded, unknown = set[str](), list[str]()
-    num_loaded, num_total = 0, sum(torch.Size(parameter.shape).numel() for parameter in parameters.values())
+    progress = _Progress(sum(torch.Size(parameter.shape).numel() for parameter in parameters.values()), placement.on_progress)
     for name, tensor in tensors:
         parameter = parameters.get(name)
         if parameter is None:
@@ -65,8 +65,7 @@ def load_weights(
             continue
         targets.fill(parameter, tensor)
         loaded.add(name)
-        num_loaded += tensor.numel()
-        placement.on_progress(num_loaded / num_total)
+        progress.add(tensor.numel())
     missing = [name for name in parameters if name not in loaded]
     if missing:
         raise ModelLoadError(f"{source}: tensor {missing[0]} is missing" + (f", and {len(missing) - 1} more" if len(missing) > 1 else ""))
@@ -88,6 +87,23 @@ def make_dummy_weights(parameters: Mapping[str, Parameter], placement: WeightPla
         weights[target] = placement.place(target, weight)
     placement.on_progress(1.0)
     return weights
+
+
+class _Progress:
+    """Tells it at each whole percent: telling takes longer than a small tensor."""
+
+    def __init__(self, num_values: int, on_progress: Callable[[float], None]) -> None:
+        self._num_values = num_values
+        self._on_progress = on_progress
+        self._num_loaded = 0
+        self._percent = 0
+
+    def add(self, num_values: int) -> None:
+        self._num_loaded += num_values
+        percent = 100 * self._num_loaded // self._num_values
+        if percent > self._percent:
+            self._percent = percent
+            self._on_progress(self._num_loaded / self._num_values)
 
 
 class _Targets:

@@ -50,3 +50,12 @@ def test_dummy_weights_are_placed_too() -> None:
     events: list[str] = []
     make_dummy_weights(PARAMETERS, placement(events), seed=1)
     assert events == ["place qkv [6, 8]", "place norm [8]", "place up [6, 8]"]
+
+
+def test_progress_is_told_at_most_once_for_each_percent_and_ends_at_one() -> None:
+    parameters = {f"norm{index}": Parameter(f"norm{index}", (4,)) for index in range(1000)}
+    shares: list[float] = []
+    load_weights(parameters, ((name, torch.ones(4)) for name in parameters), WeightPlacement(torch.float32, torch.device("cpu"), shares.append), "test")
+    assert len(shares) == 100
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
