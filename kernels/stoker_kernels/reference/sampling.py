@@ -27,19 +27,19 @@ def apply_penalties(logits: Tensor, token_ids: Tensor, output_counts: Tensor, st
         logits[row, token_ids[seen].long()] = values - presence * (counts > 0)
 
 
-def sample(logits: Tensor, temperatures: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor) -> Tensor:
-    """One token id for each row of logits, float32 [R, vocabulary]: int64 [R].
+def sample(logits: Tensor, temperatures: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """One token id for each row of logits, float32 [R, vocabulary], and its largest logit, NaN where any is: int64 [R], float32 [R].
 
     temperatures [R]: 0 takes the first of the largest. top_k int32: 0 or ≥ vocabulary is off; top_p: 1 is off; min_p: 0 is off. keys int64: of the row's
     request and position. min_p and top_k (with ties) cut first; top_p then keeps a token if those before it have less than top_p of what is left, the smaller
-    token id first among equals.
+    token id first among equals. The token of a row whose largest logit is not finite means nothing.
     """
     token_ids = [_sample_row(*row) for row in zip(logits, temperatures.tolist(), top_k.tolist(), top_p.tolist(), min_p.tolist(), keys, strict=True)]
-    return torch.tensor(token_ids, dtype=torch.int64, device=logits.device)
+    return torch.tensor(token_ids, dtype=torch.int64, device=logits.device), logits.amax(dim=1)
 
 
 def _sample_row(logits: Tensor, temperature: float, top_k: int, top_p: float, min_p: float, key: Tensor) -> int:
-    if temperature == 0:
+    if temperature == 0 or not logits.max().isfinite():
         return int(logits.argmax())
     scaled = (logits - logits.max()) / torch.tensor(temperature, dtype=torch.float32, device=logits.device)
     has_top_k = 0 < top_k < len(logits)

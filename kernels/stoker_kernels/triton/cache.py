@@ -22,12 +22,11 @@ def _reshape_and_cache_kernel(
     key_value: tl.tensor,  # [T, SIZE], SIZE = 2 · num_kv_heads · HEAD_DIM
     kv_cache: tl.tensor,
     slot_mapping: tl.tensor,  # int64 [T]
-    kv_scale: tl.tensor,  # [2 · num_kv_heads], or anything without HAS_SCALE
+    kv_scale: tl.tensor,  # [2 · num_kv_heads], or None
     token_stride: tl.tensor,
     slot_stride: tl.tensor,
     SIZE: tl.constexpr,
     HEAD_DIM: tl.constexpr,
-    HAS_SCALE: tl.constexpr,
     LIMIT: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
@@ -36,7 +35,9 @@ def _reshape_and_cache_kernel(
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < tl.where(slot >= 0, SIZE, 0)
     values = tl.load(key_value + token * token_stride + columns, mask=inside, other=0.0).to(tl.float32)
-    scales = tl.load(kv_scale + columns // HEAD_DIM, mask=inside, other=1.0) if HAS_SCALE else 1.0
+    scales = 1.0
+    if kv_scale is not None:
+        scales = tl.load(kv_scale + columns // HEAD_DIM, mask=inside, other=1.0)
     tl.store(kv_cache + slot * slot_stride + columns, to_cache_dtype(values, scales, kv_cache.dtype.element_ty, LIMIT), mask=inside)
 
 
@@ -50,12 +51,11 @@ def reshape_and_cache(key_value: Tensor, kv_cache: Tensor, slot_mapping: Tensor,
         key_value,
         kv_cache,
         slot_mapping,
-        slot_mapping if kv_scale is None else kv_scale,
+        kv_scale,
         key_value.stride(0),
         kv_cache.stride(1),
         SIZE=size,
         HEAD_DIM=key_value.shape[3],
-        HAS_SCALE=kv_scale is not None,
         LIMIT=largest_kept(kv_cache.dtype),
         **config,
     )

@@ -10,6 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+FUSED_MULTIPLY_ADD = {"enable_fp_fusion": True}
+"""Triton's default is about to change: say it."""
+
 LaunchConfig = Mapping[str, int]
 LaunchTable = dict[str, dict[str, dict[str, dict[str, int]]]]
 
@@ -19,7 +22,7 @@ def launch_config(kernel: str, shape_class: int | str, device: torch.device) -> 
     table = launch_table()
     by_kernel = table["default"] | table.get(_device_name(device), {})
     by_class = by_kernel[kernel]
-    return by_class.get(str(shape_class), by_class["*"])
+    return FUSED_MULTIPLY_ADD | by_class.get(str(shape_class), by_class["*"])
 
 
 @cache

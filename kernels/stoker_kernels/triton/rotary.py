@@ -47,7 +47,7 @@ def _rotary_and_cache_kernel(
     cos_sin: tl.tensor,  # [T, 2, HALF]
     kv_cache: tl.tensor,
     slot_mapping: tl.tensor,  # int64 [T]
-    kv_scale: tl.tensor,  # [2 · num_kv_heads], or anything without HAS_SCALE
+    kv_scale: tl.tensor,  # [2 · num_kv_heads], or None
     token_stride: tl.tensor,
     head_stride: tl.tensor,
     slot_stride: tl.tensor,
@@ -57,17 +57,19 @@ def _rotary_and_cache_kernel(
     HALF: tl.constexpr,
     PADDED: tl.constexpr,
     REST_PADDED: tl.constexpr,
-    HAS_SCALE: tl.constexpr,
     LIMIT: tl.constexpr,
     HEADS: tl.constexpr,
 ) -> None:
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_mapping + token)
     heads, pairs = tl.program_id(1) * HEADS + tl.arange(0, HEADS), tl.arange(0, PADDED)
-    dtype, cache_dtype = qkv.dtype.element_ty, kv_cache.dtype.element_ty
+    dtype = qkv.dtype.element_ty
+    cache_dtype = kv_cache.dtype.element_ty
     is_query, is_value = (heads < num_heads)[:, None], (heads >= num_heads + num_kv_heads)[:, None]
     is_cached = ((heads >= num_heads) & (heads < num_heads + tl.where(slot >= 0, 2 * num_kv_heads, 0)))[:, None]
-    scales = tl.load(kv_scale + heads[:, None] - num_heads, mask=is_cached, other=1.0) if HAS_SCALE else 1.0
+    scales = 1.0
+    if kv_scale is not None:
+        scales = tl.load(kv_scale + heads[:, None] - num_heads, mask=is_cached, other=1.0)
     from_heads = qkv + token * token_stride + heads[:, None] * head_stride
     to_heads = kv_cache + slot * slot_stride + (heads[:, None] - num_heads) * HEAD_DIM
     is_pair = (pairs < HALF)[None, :]
@@ -110,7 +112,7 @@ def rotary_and_cache(qkv: Tensor, cos_sin: Tensor, slot_mapping: Tensor, kv_cach
         cos_sin,
         kv_cache,
         slot_mapping,
-        slot_mapping if kv_scale is None else kv_scale,
+        kv_scale,
         qkv.stride(0),
         qkv.stride(1),
         kv_cache.stride(1),
@@ -120,7 +122,6 @@ def rotary_and_cache(qkv: Tensor, cos_sin: Tensor, slot_mapping: Tensor, kv_cach
         HALF=half,
         PADDED=padded_size(half),
         REST_PADDED=padded_size(max(head_dim - 2 * half, 1)),
-        HAS_SCALE=kv_scale is not None,
         LIMIT=largest_kept(kv_cache.dtype),
         **config,
     )
