@@ -11,7 +11,9 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "source"
 LIBRARIES = Path(__file__).parent / "lib"
 
-_COMMON = ("-std=c++17", "-O3", "-fno-math-errno", "-pthread", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic")
+# Products and sums are fused where the source says so and nowhere else: an op has the same bits wherever it is inlined.
+_NUMERICS = ("-fno-math-errno", "-ffp-contract=off")
+_COMMON = ("-std=c++17", "-O3", *_NUMERICS, "-pthread", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 # GCC 12 takes the undefined halves in its own AVX-512 headers for a mistake.
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mavx512vnni", "-mavx2", "-mfma", "-mprefer-vector-width=512")

@@ -131,10 +131,21 @@ class CpuOps:
         batch = AttentionBatch(len(lengths), starts.ctypes.data, lengths.ctypes.data, table.ctypes.data, table.shape[1])
         return CpuAttentionPlan(batch, (starts, lengths, table))
 
-    def paged_attention(self, query: Tensor, kv_cache: Tensor, plan: CpuAttentionPlan, scale: float) -> Tensor:
+    def paged_attention(
+        self,
+        query: Tensor,
+        kv_cache: Tensor,
+        plan: CpuAttentionPlan,
+        scale: float,
+        *,
+        window: int | None = None,
+        soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """sinks: float32 [num_heads]."""
         num_tokens, num_heads, head_dim = query.shape
         out = torch.empty(num_tokens, num_heads, head_dim, dtype=torch.bfloat16)
-        shape = attention_shape(kv_cache, num_heads, scale)
+        shape = attention_shape(kv_cache, num_heads, scale, soft_cap or 0.0, window or 0, sinks)
         if query.stride(2) != 1 or query.stride(1) != head_dim:
             raise ValueError(f"the heads of a query row must lie side by side, its strides are {query.stride()}")
         self.library.stoker_attend(query.data_ptr(), query.stride(0), byref(shape), byref(plan.batch), kv_cache.data_ptr(), out.data_ptr())

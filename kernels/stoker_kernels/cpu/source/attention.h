@@ -127,7 +127,7 @@ inline void normalize_span(AttentionScratch& s, const AttentionShape& shape, int
   for (int g = 0; g < num_groups; ++g) {
     Floats x = load(scores + g * kGroupTokens) * broadcast(shape.scale);
     if (shape.soft_cap > 0.0f) {
-      Floats e = exponential(minimum(x * broadcast(2.0f / shape.soft_cap), broadcast(80.0f)));
+      Floats e = exponential(minimum(broadcast(80.0f), x * broadcast(2.0f / shape.soft_cap)));
       x = (e - broadcast(1.0f)) / (e + broadcast(1.0f)) * broadcast(shape.soft_cap);
     }
     const int64_t lane = g * kGroupTokens;
@@ -138,7 +138,7 @@ inline void normalize_span(AttentionScratch& s, const AttentionShape& shape, int
   }
   const float before = s.maxima[row], now = std::max(before, largest(largest_scores));
   bf16* probabilities = s.probabilities.data() + row * kSpanTokens;
-  if (now == lowest) {
+  if (end <= begin) {
     std::memset(probabilities, 0, sizeof(bf16) * kSpanTokens);
     return;
   }
@@ -200,7 +200,8 @@ inline void attend_rows(AttentionScratch& s, const AttentionShape& shape, const 
     const int num_groups = static_cast<int>(std::min<int64_t>(kSpanGroups, (last - key) / kGroupTokens + 1));
     const bf16* groups[kSpanGroups];
     for (int g = 0; g < num_groups; ++g) {
-      const int64_t group = key / kGroupTokens + g;
+      // Blocks before every row's window may be another request's by now: their scores are masked, so a group that is ours stands in for them.
+      const int64_t group = std::max(key / kGroupTokens + g, first_visible / kGroupTokens);
       groups[g] = group_of(cache, shape, blocks, kv_head, group);
       const int64_t present = last + 1 - group * kGroupTokens;
       if (present < kGroupTokens) groups[g] = copy_tail(s, shape, groups[g], present);

@@ -58,9 +58,10 @@ struct Workspace {
   }
 };
 
-// Rotates a token's query and key heads and writes its keys and values to the cache. qkv: query | key | value heads.
+// Rotates a token's query and key heads and writes its keys and values to the cache; a negative slot takes nothing. qkv: query | key | value heads.
 inline void rotate_and_cache(bf16* qkv, const AttentionShape& shape, const bf16* cos_sin, int64_t half, int64_t slot, bf16* cache) {
   for (int64_t head = 0; head < shape.num_heads + shape.num_kv_heads; ++head) rotate(qkv + head * shape.head_dim, cos_sin, cos_sin + half, half);
+  if (slot < 0) return;
   const bf16* keys = qkv + shape.num_heads * shape.head_dim;
   const bf16* values = keys + shape.num_kv_heads * shape.head_dim;
   for (int64_t head = 0; head < shape.num_kv_heads; ++head) write_slot(cache, shape, slot, head, keys + head * shape.head_dim, values + head * shape.head_dim);

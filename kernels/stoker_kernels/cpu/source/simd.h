@@ -225,9 +225,10 @@ inline Floats select_range(Floats x, int first, int end, Floats other) {
 
 #endif
 
-// e^x to 2 units in the last place: e^x = 2^n · e^r with |r| ≤ ln 2 / 2, e^r by its Taylor polynomial. Below -87.3 the result is 0.
+// e^x to 2 units in the last place: e^x = 2^n · e^r with |r| ≤ ln 2 / 2, e^r by its Taylor polynomial. x is taken as -87.3 to 88; NaN stays NaN, for
+// maximum and minimum return their second argument where one is NaN.
 inline Floats exponential(Floats x) {
-  Floats clamped = maximum(minimum(x, broadcast(88.0f)), broadcast(-87.3f));
+  Floats clamped = maximum(broadcast(-87.3f), minimum(broadcast(88.0f), x));
   Floats n = nearest(clamped * broadcast(1.44269504f));
   Floats r = multiply_add(n, broadcast(-0.693359375f), clamped);
   r = multiply_add(n, broadcast(2.12194440e-4f), r);
