@@ -1,116 +1,143 @@
-"""The engine without HTTP, through its sockets: one stream alone, and batches of 64 requests sent at once."""
+"""The engine without HTTP, each contestant's own offline class in a process of its own, all loaded once and standing still while another runs.
 
-import asyncio
-import statistics
-import subprocess
+stream: one request of 128 in / 128 out alone. prefill: prompts of 1,024 tokens alone. batch16: 64 requests of 16 / 128, 32 at once. batch1024: 64 of
+1,024 / 128, all at once.
+"""
+
+import json
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from time import perf_counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
-from bandwidth import Bracketed, bracketed
+from limits import Cost, Machine
 from load import Workload, random_prompts
 from options import Options, read_options
-from report import Figure, Row, publish
-from servers import KV_CACHE_BYTES, START_SECONDS, engine_config, socket_directory, stop_process
-from stoker_engine.frontend.async_llm import AsyncLLM
-from stoker_engine.frontend.clients.base import ClientConfig
-from stoker_engine.frontend.input_processor import RequestOptions
+from peak import bf16_peak
+from peers import VARIABLES
+from processes import DRIVERS, Driver, running_driver
+from report import Metric
+from rounds import OURS, Line, Measure, Metrics, Round
+from servers import BLOCK_BYTES, engine_settings
 from stoker_engine.model_files import resolve_model
-from stoker_engine.sampling_params import RequestOutputKind, SamplingParams
-from stoker_engine.settings import to_args
-from stoker_engine.tokenizer import load_tokenizer
+from stoker_engine.models.config import ModelShape, read_config
+from stoker_engine.models.gguf_weights import open_gguf
 
-NUM_WARMUPS = 2
-NUM_SINGLE_STREAMS = 5
-READY_POLL_SECONDS = 0.05
-
-
-@asynccontextmanager
-async def running_engine(model_uri: str, max_num_seqs: int) -> AsyncIterator[AsyncLLM]:
-    """An engine process and its client in this process, READY."""
-    with socket_directory() as directory:
-        llm = AsyncLLM(ClientConfig(socket_dir=directory), load_tokenizer(resolve_model(model_uri)), [])
-        await llm.start()
-        process = subprocess.Popen([sys.executable, "-m", "stoker_engine", *to_args(engine_config(model_uri, directory, max_num_seqs))])
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                while not llm.is_ready:
-                    if process.poll() is not None:
-                        raise RuntimeError(f"the engine ended with {process.returncode}")
-                    await asyncio.sleep(READY_POLL_SECONDS)
-            yield llm
-        finally:
-            await llm.shutdown()
-            stop_process(process)
+LINES = ("stream", "prefill", "batch16", "batch1024")
+FEW, MANY = 32, 64
+"""The most requests at once: of the first three lines, and of the last."""
+NUM_BLOCKS = 5825
+"""2 GiB; enough for 64 requests of 1,152 tokens."""
+NUM_SINGLE = 2
+NUM_PREFILLS = 3
+PREFILL_LEN = 1024
+BATCH_PEERS = ("vllm",)
+"""The others answer one request at a time."""
+Measured = tuple[Line, Sequence[Metric]]
 
 
-async def seconds_for(llm: AsyncLLM, workload: Workload) -> float:
-    """Seconds from sending all requests of `workload` to the last one's end."""
-    prompts = random_prompts(workload)
-    params = SamplingParams(temperature=0.0, max_tokens=workload.output_len, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
-    start = perf_counter()
-    async with asyncio.TaskGroup() as requests:
-        for index, prompt in enumerate(prompts):
-            requests.create_task(_run(llm, prompt, params, f"{workload.seed}-{index}"))
-    return perf_counter() - start
+@contextmanager
+def running_drivers(options: Options, max_num_seqs: int, names: tuple[str, ...]) -> Iterator[dict[str, Driver]]:
+    """Ours, and the peers of these names, loaded and warm."""
+    settings = {name.replace("-", "_"): value for name, value in {"max-num-seqs": str(max_num_seqs), **engine_settings(options, NUM_BLOCKS)}.items()}
+    ours = [sys.executable, str(DRIVERS / "stoker_offline.py"), json.dumps({"model": options.model_uri, **settings})]
+    commands = {OURS: (ours, dict[str, str]())}
+    for peer in options.peers:
+        if peer.name in names:
+            commands[peer.name] = (peer.offline_command(DRIVERS, max_num_seqs, NUM_BLOCKS * BLOCK_BYTES), VARIABLES)
+    with ExitStack() as stack:
+        drivers = {name: stack.enter_context(running_driver(*command)) for name, command in commands.items()}
+        for driver in drivers.values():
+            _seconds(driver, Workload(2, 2, 128, 8, seed=-1))
+        yield drivers
 
 
-async def _run(llm: AsyncLLM, prompt: list[int], params: SamplingParams, request_id: str) -> None:
-    async for output in llm.generate(prompt, params, RequestOptions(request_id=request_id)):
-        if output.finished and output.num_output_tokens != params.max_tokens:
-            raise RuntimeError(f"asked for {params.max_tokens} tokens, got {output.num_output_tokens}")
+def _seconds(driver: Driver, workload: Workload) -> float:
+    """Of a workload whose requests are all sent at once."""
+    with driver.running():
+        return float(driver.ask({"prompts": random_prompts(workload), "output_len": workload.output_len})["seconds"])
 
 
-async def single_stream_seconds(model_uri: str, input_len: int, output_len: int) -> float:
-    """Mean seconds of one request alone, each with a prompt of its own."""
-    async with running_engine(model_uri, 32) as llm:
-        times = [await seconds_for(llm, Workload(1, 1, input_len, output_len, seed)) for seed in range(NUM_WARMUPS + NUM_SINGLE_STREAMS)]
-    return statistics.mean(times[NUM_WARMUPS:])
+def stream(driver: Driver, output_len: int, number: int) -> Metrics:
+    """The time to the first token is taken off by a run of its own, so that no contestant has to be asked for times within a run."""
+    seeds = [2 * (NUM_SINGLE * number + each) for each in range(NUM_SINGLE)]
+    first = sum(_seconds(driver, Workload(1, 1, 128, 1, seed)) for seed in seeds) / NUM_SINGLE
+    whole = sum(_seconds(driver, Workload(1, 1, 128, output_len, seed + 1)) for seed in seeds) / NUM_SINGLE
+    return {"decode": (output_len - 1) / (whole - first), "latency": whole}
 
 
-async def batch_seconds(model_uri: str, workload: Workload) -> float:
-    """Seconds of an offline batch, after a short warm-up."""
-    async with running_engine(model_uri, workload.concurrency) as llm:
-        await seconds_for(llm, Workload(4, 4, workload.input_len, 8, seed=1))
-        return await seconds_for(llm, workload)
+def prefill(driver: Driver, number: int) -> Metrics:
+    """One prompt after the other."""
+    seeds = [NUM_PREFILLS * number + each for each in range(NUM_PREFILLS)]
+    return {"rate": NUM_PREFILLS * PREFILL_LEN / sum(_seconds(driver, Workload(1, 1, PREFILL_LEN, 1, seed)) for seed in seeds)}
 
 
-def single_stream_row(options: Options, input_len: int, output_len: int) -> Row:
-    def rate(measured: Bracketed[float]) -> Figure:
-        return Figure(output_len / measured.value, measured.before, measured.after)
-
-    peer = options.peer
-    ours = bracketed(lambda: asyncio.run(single_stream_seconds(options.model_uri, input_len, output_len)))
-    theirs = bracketed(lambda: peer.single_stream_seconds(input_len, output_len, KV_CACHE_BYTES)) if peer else None
-    return Row(f"one stream, {input_len} in / {output_len} out: output tokens", "1/s", "higher", rate(ours), rate(theirs) if theirs else None)
+def batch(driver: Driver, workload: Workload, number: int) -> Metrics:
+    seconds = _seconds(driver, Workload(workload.num_requests, workload.concurrency, workload.input_len, workload.output_len, seed=number))
+    return {
+        "output": workload.num_requests * workload.output_len / seconds,
+        "total": workload.num_requests * (workload.input_len + workload.output_len) / seconds,
+    }
 
 
-def batch_row(options: Options, workload: Workload) -> Row:
+def measure_single(options: Options, drivers: Mapping[str, Driver], cost: Cost) -> Iterator[Measured]:
+    """stream and prefill."""
+    output_len = max(2, options.scaled(128))
+    if options.wants("stream"):
+        measures: dict[str, Measure] = {name: partial(stream, driver, output_len) for name, driver in drivers.items()}
+        line = options.measure(f"one stream, 128 in / {output_len} out", measures)
+        decode = Metric("decode", "decoded tokens", "1/s", "higher", lambda each: 1 / cost.decode_seconds(_machine(each), 1, 128 + output_len / 2))
+        yield line, (decode, Metric("latency", "latency", "s", "lower"))
+    if options.wants("prefill"):
+        measures = {name: partial(prefill, driver) for name, driver in drivers.items()}
+        line = options.measure(f"prefill of {PREFILL_LEN}", measures, peak=bf16_peak)
+        yield line, (Metric("rate", "tokens", "1/s", "higher", lambda each: PREFILL_LEN / cost.prefill_seconds(_machine(each), PREFILL_LEN)),)
+
+
+def measure_batch(options: Options, drivers: Mapping[str, Driver], cost: Cost, workload: Workload) -> Measured:
     """Long prompts are rated by all their tokens, short ones by the output's."""
+    measures = {name: partial(batch, driver, workload) for name, driver in drivers.items() if name in (OURS, *BATCH_PEERS)}
+    sizes = f"{workload.num_requests} × {workload.input_len} in / {workload.output_len} out, {workload.concurrency} at once"
+    line = options.measure(sizes, measures, peak=bf16_peak)
     is_long = workload.input_len > workload.output_len
     num_tokens = workload.num_requests * (workload.output_len + (workload.input_len if is_long else 0))
+    lengths = workload.input_len, workload.output_len
 
-    def rate(measured: Bracketed[float]) -> Figure:
-        return Figure(num_tokens / measured.value, measured.before, measured.after)
+    def limit(each: Round) -> float:
+        return num_tokens / cost.batch_seconds(_machine(each), workload.num_requests, workload.concurrency, lengths)
 
-    peer = options.peer
-    ours = bracketed(lambda: asyncio.run(batch_seconds(options.model_uri, workload)))
-    theirs = bracketed(lambda: peer.batch_seconds(workload, KV_CACHE_BYTES)) if peer else None
-    sizes = f"{workload.num_requests} x {workload.input_len} in / {workload.output_len} out, {workload.concurrency} at once"
-    return Row(f"{sizes}: {'all' if is_long else 'output'} tokens", "1/s", "higher", rate(ours), rate(theirs) if theirs else None)
+    return line, (Metric("total" if is_long else "output", "all tokens" if is_long else "output tokens", "1/s", "higher", limit),)
+
+
+def _machine(each: Round) -> Machine:
+    return Machine(each.bandwidth * 1e9, each.peak)
+
+
+def model_shape(model_uri: str) -> ModelShape:
+    path = resolve_model(model_uri)
+    return read_config(path) if path.is_dir() else open_gguf(path).shape
+
+
+def measured(options: Options) -> Iterator[Measured]:
+    cost = Cost.of(model_shape(options.model_uri))
+    num_requests, output_len = options.scaled(64), max(2, options.scaled(128))
+    if options.wants("stream", "prefill", "batch16"):
+        singles = tuple(peer.name for peer in options.peers) if options.wants("stream", "prefill") else BATCH_PEERS
+        with running_drivers(options, FEW, singles) as drivers:
+            yield from measure_single(options, drivers, cost)
+            if options.wants("batch16"):
+                yield measure_batch(options, drivers, cost, Workload(num_requests, min(FEW, num_requests), 16, output_len))
+    if options.wants("batch1024"):
+        with running_drivers(options, MANY, BATCH_PEERS) as drivers:
+            yield measure_batch(options, drivers, cost, Workload(num_requests, min(MANY, num_requests), 1024, output_len))
 
 
 def main() -> None:
-    options = read_options(__doc__)
-    num_requests = options.scaled(64)
-    output_len = options.scaled(128)
-    rows = [
-        single_stream_row(options, 128, output_len),
-        batch_row(options, Workload(num_requests, min(32, num_requests), 16, output_len, seed=2)),
-        batch_row(options, Workload(num_requests, num_requests, 1024, output_len, seed=3)),
-    ]
-    publish("engine", rows, options.peer_name)
+    options = read_options(__doc__, LINES)
+    report = options.report("engine")
+    for line, metrics in measured(options):
+        report.add(line, metrics)
+    report.finish()
 
 
 if __name__ == "__main__":

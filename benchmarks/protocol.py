@@ -5,19 +5,20 @@ Streams take DELTA outputs with text. Their rate is measured with steps of zero 
 
 import asyncio
 import statistics
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import msgspec
 import uvloop
 
-from bandwidth import Bracketed, bracketed
 from load import Workload, random_prompts
 from options import Options, read_options
-from report import Figure, Row, publish
-from servers import socket_directory
+from report import Metric
+from rounds import OURS, Metrics
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.input_processor import RequestOptions
@@ -32,8 +33,12 @@ NUM_STREAMS = {1: 4000, 32: 1000, 256: 400}
 STEP_SECONDS = 0.02
 NUM_STEPS = 200
 PROMPT_LEN = 128
-NUM_RUNS = 3
 READY_POLL_SECONDS = 0.02
+METRICS = (
+    Metric("tokens", "output tokens", "1/s", "higher"),
+    Metric("messages", "messages", "1/s", "higher"),
+    Metric("late", f"added to a token's {STEP_SECONDS * 1000:.0f} ms", "µs", "lower"),
+)
 TEXT = "The capital of France is Paris, a city on the Seine; its museums, cafés and bridges are known all over the world. How would you spend a day there? "
 """What every stream answers, again and again."""
 
@@ -74,7 +79,7 @@ class Run:
 
 @asynccontextmanager
 async def running_llm(tokenizer: Tokenizer, counter: MessageCounter, script: Script) -> AsyncIterator[AsyncLLM]:
-    with socket_directory() as directory:
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as directory:
         config = msgspec.structs.replace(fake_engine_config(directory), max_num_seqs=max(NUM_STREAMS), max_num_batched_tokens=8192)
         llm = AsyncLLM(ClientConfig(directory), tokenizer, [counter])
         await llm.start()
@@ -117,27 +122,21 @@ async def run(tokenizer: Tokenizer, num_streams: int, num_tokens: int, step_seco
         return Run(num_streams, num_tokens, seconds, statistics.median(task.result() for task in tasks), counter.num_messages)
 
 
-def rows(tokenizer: Tokenizer, num_streams: int, options: Options) -> list[Row]:
-    """Medians of three runs."""
-
-    def measure(num_tokens: int, step_seconds: float) -> Bracketed[list[Run]]:
-        return bracketed(lambda: [uvloop.run(run(tokenizer, num_streams, options.scaled(num_tokens), step_seconds)) for _ in range(options.scaled(NUM_RUNS))])
-
-    def figure(measured: Bracketed[list[Run]], attribute: str) -> Figure:
-        return Figure(statistics.median(getattr(each, attribute) for each in measured.value), measured.before, measured.after)
-
-    fast, paced = measure(NUM_STREAMS[num_streams], 0.0), measure(NUM_STEPS, STEP_SECONDS)
-    return [
-        Row(f"{num_streams} streams: output tokens", "1/s", "higher", figure(fast, "tokens_per_second")),
-        Row(f"{num_streams} streams: messages", "1/s", "higher", figure(fast, "messages_per_second")),
-        Row(f"{num_streams} streams: added to a token's {STEP_SECONDS * 1000:.0f} ms", "us", "lower", figure(paced, "late_microseconds")),
-    ]
+def metrics(tokenizer: Tokenizer, num_streams: int, options: Options, _number: int) -> Metrics:
+    """One run of each kind."""
+    fast = uvloop.run(run(tokenizer, num_streams, options.scaled(NUM_STREAMS[num_streams]), 0.0))
+    paced = uvloop.run(run(tokenizer, num_streams, options.scaled(NUM_STEPS), STEP_SECONDS))
+    return {"tokens": fast.tokens_per_second, "messages": fast.messages_per_second, "late": paced.late_microseconds}
 
 
 def main() -> None:
-    options = read_options(__doc__)
+    options = read_options(__doc__, [str(number) for number in NUM_STREAMS])
     tokenizer = load_tokenizer(resolve_model(options.model_uri))
-    publish("protocol", [row for num_streams in NUM_STREAMS for row in rows(tokenizer, num_streams, options)], None)
+    report = options.report("protocol")
+    for number in NUM_STREAMS:
+        if options.wants(str(number)):
+            report.add(options.measure(f"{number} streams", {OURS: partial(metrics, tokenizer, number, options)}), METRICS)
+    report.finish()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,26 @@
 """One operator and a thousand new InferenceDeployments without replicas on a real API server: medians of three runs. Needs a cluster (tests/e2e)."""
 
-import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from bandwidth import Bracketed, bracketed
 from cluster.cluster import Cluster
 from cluster.kinds import Local
 from cluster.waiting import wait_until
 from many import Cost, measure
 from operated import operated
 from options import read_options
-from report import Row, figure, publish
+from report import Metric
+from rounds import OURS, Metrics
 
 NUM_OBJECTS = 1000
-NUM_RUNS = 3
+METRICS = (
+    Metric("seconds", "last create to all reconciled", "s", "lower"),
+    Metric("cpu_seconds", "operator's CPU time", "s", "lower"),
+    Metric("peak_bytes", "operator's peak memory", "B", "lower"),
+    Metric("writes_after_restart", "writes after a restart", "", "lower"),
+    Metric("restart_cpu_seconds", "operator's CPU time after a restart", "s", "lower"),
+)
 GONE_SECONDS = 300.0
 
 
@@ -26,23 +32,17 @@ def run(cluster: Cluster, number: int) -> Cost:
     return cost
 
 
+def metrics(cluster: Cluster, number: int, _round: int) -> Metrics:
+    cost = run(cluster, number)
+    return {metric.key: float(getattr(cost, metric.key)) for metric in METRICS}
+
+
 def main() -> None:
-    options = read_options(__doc__)
+    options = read_options(__doc__, ("all",))
     cluster, number = Cluster(Local()), options.scaled(NUM_OBJECTS)
-    runs = bracketed(lambda: [run(cluster, number) for _ in range(NUM_RUNS)])
-
-    def row(name: str, unit: str, field: str, divisor: float = 1.0) -> Row:
-        median = statistics.median(getattr(cost, field) for cost in runs.value) / divisor
-        return Row(f"{number} InferenceDeployments: {name}", unit, "lower", figure(Bracketed(median, runs.before, runs.after)))
-
-    rows = [
-        row("last create to all reconciled", "s", "seconds"),
-        row("operator's CPU time", "s", "cpu_seconds"),
-        row("operator's peak memory", "MB", "peak_bytes", 1e6),
-        row("writes after a restart", "", "writes_after_restart"),
-        row("operator's CPU time after a restart", "s", "restart_cpu_seconds"),
-    ]
-    publish("reconcile", rows, None)
+    report = options.report("reconcile")
+    report.add(options.measure(f"{number} InferenceDeployments", {OURS: partial(metrics, cluster, number)}), METRICS)
+    report.finish()
 
 
 if __name__ == "__main__":

@@ -3,15 +3,21 @@
 Requests that were admitted together reach the end of a block together: with few requests the median is a step without a new block, the mean counts all.
 """
 
+import os
 import statistics
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
-from bandwidth import Bracketed, bracketed
+import msgspec
+
 from options import Options, read_options
-from report import Figure, Row, publish
-from servers import MAX_MODEL_LEN
+from peers import MAX_MODEL_LEN, VARIABLES, Peer
+from processes import DRIVERS
+from report import Metric
+from rounds import OURS, Line, Measure, Metrics
 from stoker_engine.config import EngineConfig, ModelConfig
 from stoker_engine.core.block_hash import BlockHasher
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
@@ -19,7 +25,6 @@ from stoker_engine.core.request import Request
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
-from vllm_peer import StepTimes
 
 SIZES = (16, 64, 256, 1024)
 NUM_WARMUPS = 20
@@ -29,7 +34,8 @@ PROMPT_LEN = 128
 BLOCKS_PER_REQUEST = 64
 MAX_TOKENS = 1500
 TOKEN_BUDGET = 8192
-STATISTICS = ("median", "mean")
+METRICS = (Metric("median", "median", "µs", "lower"), Metric("mean", "mean", "µs", "lower"))
+TAIL_CHARACTERS = 2000
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,34 +71,42 @@ def make_stand(num_running: int) -> Stand:
     return Stand(scheduler, num_running)
 
 
-def step_times(num_steps: int) -> StepTimes:
-    return {num_running: measure(make_stand(num_running), num_steps) for num_running in SIZES}
-
-
-def measure(stand: Stand, num_steps: int) -> Mapping[str, float]:
+def measure(stand: Stand, num_steps: int) -> Metrics:
     for _ in range(NUM_WARMUPS):
         stand.step_microseconds()
     times = [time for _ in range(num_steps) if (time := stand.step_microseconds()) is not None]
     return {"median": statistics.median(times), "mean": statistics.mean(times)}
 
 
-def row(num_running: int, statistic: str, ours: Bracketed[StepTimes], theirs: Bracketed[StepTimes] | None) -> Row:
-    def figure(measured: Bracketed[StepTimes]) -> Figure:
-        return Figure(measured.value[num_running][statistic], measured.before, measured.after)
-
-    return Row(f"schedule + update, {num_running} running: {statistic}", "us", "lower", figure(ours), figure(theirs) if theirs else None)
+def ours(num_running: int, num_steps: int, _number: int) -> Metrics:
+    return measure(make_stand(num_running), num_steps)
 
 
-def measured_rows(options: Options) -> list[Row]:
-    peer, num_steps = options.peer, options.scaled(NUM_STEPS)
-    ours = bracketed(lambda: step_times(num_steps))
-    theirs = bracketed(lambda: peer.scheduler_step_times(SIZES, num_steps)) if peer else None
-    return [row(num_running, statistic, ours, theirs) for num_running in SIZES for statistic in STATISTICS]
+def theirs(peer: Peer, num_running: int, num_steps: int, _number: int) -> Metrics:
+    """What drivers/vllm_scheduler.py prints, in a process of vllm's environment."""
+    command = [str(peer.python), str(DRIVERS / "vllm_scheduler.py"), str(peer.model), str(num_steps), str(num_running)]
+    done = subprocess.run(command, env={**os.environ, **VARIABLES}, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-TAIL_CHARACTERS:]}")
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[int, dict[str, float]])[num_running]
+
+
+def lines(options: Options) -> Iterator[Line]:
+    peer, num_steps = options.peer("vllm"), options.scaled(NUM_STEPS)
+    for num_running in SIZES:
+        if options.wants(str(num_running)):
+            contestants: dict[str, Measure] = {OURS: partial(ours, num_running, num_steps)}
+            if peer:
+                contestants[peer.name] = partial(theirs, peer, num_running, num_steps)
+            yield options.measure(f"schedule + update, {num_running} running", contestants)
 
 
 def main() -> None:
-    options = read_options(__doc__)
-    publish("scheduler", measured_rows(options), options.peer_name)
+    options = read_options(__doc__, [str(size) for size in SIZES])
+    report = options.report("scheduler")
+    for line in lines(options):
+        report.add(line, METRICS)
+    report.finish()
 
 
 if __name__ == "__main__":

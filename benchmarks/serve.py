@@ -1,76 +1,118 @@
-"""HTTP at concurrency 1, 8 and 32: streamed completions of random prompts, 128 tokens in, 64 out, 4 requests per client."""
+"""HTTP: streamed completions of 128 tokens in, 64 out, at concurrency 1, 8 and 32; and the same with 96 of the 128 tokens shared by all prompts.
+
+With vllm as a peer its own `vllm bench serve` is the client of both servers, else load.py.
+"""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from typing import Literal
 
-from bandwidth import Bracketed, bracketed
-from load import LoadResult, Workload, run_load
+from load import Objective, Workload, run_load
 from options import Options, read_options
-from report import Figure, Row, publish
-from servers import SERVED_NAME, Server, stoker_server, vllm_server
+from peers import VARIABLES, Peer
+from plot import plot_serve
+from processes import DRIVERS, Driver, running_driver
+from report import Metric
+from rounds import OURS, Line, Metrics
+from servers import SERVED_NAME, Server, engine_settings, stoker_server, vllm_server
 
 CONCURRENCIES = (1, 8, 32)
+PREFIX_LENGTHS = {"": 0, "prefix-": 96}
+LINES = [f"{kind}c{concurrency}" for kind in PREFIX_LENGTHS for concurrency in CONCURRENCIES]
 REQUESTS_PER_CLIENT = 4
-
-
-@dataclass(slots=True, frozen=True)
-class Metric:
-    """One number of a load run."""
-
-    name: str
-    unit: str
-    better: Literal["higher", "lower"]
-    attribute: str
-    factor: float = 1.0
-
-    def figure(self, measured: Bracketed[LoadResult]) -> Figure:
-        return Figure(getattr(measured.value, self.attribute) * self.factor, measured.before, measured.after)
-
-
+MIN_REQUESTS = 8
+INPUT_LEN, OUTPUT_LEN = 128, 64
+NUM_BLOCKS = 5825
+"""2 GiB."""
+OBJECTIVE = Objective(first=1.0, per_token=0.1)
+"""A second to the first token, then ten tokens a second: faster than most people read."""
+CLIENT = "vllm_client.py"
+MEASURED = {"output_throughput": "output", "request_throughput": "requests", "request_goodput": "goodput"} | {
+    f"p{percent}_{name}_ms": f"{name}_p{percent}" for name in ("ttft", "tpot", "itl") for percent in (50, 99)
+}
+"""What `vllm bench serve` calls a metric → what we do."""
 METRICS = (
-    Metric("output tokens", "1/s", "higher", "output_tokens_per_second"),
-    Metric("time to first token, p50", "ms", "lower", "median_time_to_first_token", 1000.0),
-    Metric("time per output token, p50", "ms", "lower", "median_time_per_output_token", 1000.0),
+    Metric("output", "output tokens", "1/s", "higher"),
+    Metric("goodput", "goodput", "requests/s", "higher"),
+    Metric("ttft_p50", "time to first token p50", "ms", "lower"),
+    Metric("ttft_p99", "time to first token p99", "ms", "lower"),
+    Metric("tpot_p50", "time per output token p50", "ms", "lower"),
+    Metric("tpot_p99", "time per output token p99", "ms", "lower"),
+    Metric("itl_p50", "between tokens p50", "ms", "lower"),
+    Metric("itl_p99", "between tokens p99", "ms", "lower"),
 )
+Client = Callable[[Server, Workload], Metrics]
 
 
-def measure(server: Server, options: Options) -> list[Bracketed[LoadResult]]:
-    """One result per concurrency, after a warm-up of other prompts."""
-    asyncio.run(run_load(server.url, SERVED_NAME, Workload(num_requests=4, concurrency=4, input_len=128, output_len=options.scaled(64), seed=1)))
-
-    def run(workload: Workload) -> LoadResult:
-        return asyncio.run(run_load(server.url, SERVED_NAME, workload))
-
-    return [bracketed(partial(run, workload)) for workload in workloads(options)]
+def own_client(server: Server, workload: Workload) -> Metrics:
+    with server.program.running():
+        return asyncio.run(run_load(server.url, SERVED_NAME, workload)).metrics(OBJECTIVE)
 
 
-def workloads(options: Options) -> list[Workload]:
-    output_len = max(2, options.scaled(64))
-    return [Workload(REQUESTS_PER_CLIENT * concurrency, concurrency, 128, output_len, seed=100 + concurrency) for concurrency in CONCURRENCIES]
+def vllm_client(driver: Driver, peer: Peer, server: Server, workload: Workload) -> Metrics:
+    arguments = [
+        *("--base-url", server.url, "--model", str(peer.model), "--served-model-name", SERVED_NAME, "--temperature", "0", "--ignore-eos"),
+        *("--dataset-name", "random", "--random-input-len", str(workload.input_len - workload.prefix_len), "--random-prefix-len", str(workload.prefix_len)),
+        *("--random-output-len", str(workload.output_len), "--num-prompts", str(workload.num_requests), "--max-concurrency", str(workload.concurrency)),
+        *("--seed", str(workload.seed), "--disable-tqdm", "--metric-percentiles", "50,99"),
+        *("--goodput", f"ttft:{OBJECTIVE.first * 1000:.0f}", f"tpot:{OBJECTIVE.per_token * 1000:.0f}"),
+    ]
+    with server.program.running(), driver.running():
+        return parse_bench_serve(driver.ask({"arguments": arguments}), workload.num_requests)
+
+
+def parse_bench_serve(measured: Mapping[str, object], num_requests: int) -> Metrics:
+    """Our names for what `vllm bench serve` measured. Raises RuntimeError where a request failed."""
+    if measured["completed"] != num_requests:
+        raise RuntimeError(f"{measured['completed']} of {num_requests} requests were answered: {measured.get('errors')}")
+    return {ours: float(str(measured[theirs])) for theirs, ours in MEASURED.items()}
+
+
+def workloads(options: Options) -> dict[str, Workload]:
+    """By the name of their line, each with a hundred seeds of its own."""
+    found: dict[str, Workload] = {}
+    for kind, prefix_len in PREFIX_LENGTHS.items():
+        for concurrency in CONCURRENCIES:
+            num_requests = max(options.scaled(MIN_REQUESTS), options.scaled(REQUESTS_PER_CLIENT) * concurrency)
+            seed = 100 * (len(found) + 1)
+            found[f"{kind}c{concurrency}"] = Workload(num_requests, concurrency, INPUT_LEN, max(2, options.scaled(OUTPUT_LEN)), seed, prefix_len)
+    return found
+
+
+def once(client: Client, server: Server, workload: Workload, number: int) -> Metrics:
+    """The same requests for every server, and for every round others."""
+    return client(server, replace(workload, seed=workload.seed + number))
+
+
+def measured(options: Options, servers: Mapping[str, Server], client: Client) -> Iterator[Line]:
+    for server in servers.values():
+        client(server, Workload(4, 4, INPUT_LEN, max(2, options.scaled(OUTPUT_LEN))))
+    for name, workload in workloads(options).items():
+        if options.wants(name):
+            title = f"HTTP, concurrency {workload.concurrency}{', shared prefix' if workload.prefix_len else ''}"
+            contestants = {each: partial(once, client, server, workload) for each, server in servers.items()}
+            yield options.measure(title, contestants)
 
 
 def main() -> None:
-    options = read_options(__doc__)
-    with stoker_server(options.model_uri) as server:
-        ours = measure(server, options)
-    theirs: list[Bracketed[LoadResult]] = []
-    if options.peer:
-        with vllm_server(options.peer) as server:
-            theirs = measure(server, options)
-    rows = [
-        Row(
-            f"HTTP, concurrency {concurrency}: {metric.name}",
-            metric.unit,
-            metric.better,
-            metric.figure(ours[index]),
-            metric.figure(theirs[index]) if theirs else None,
-        )
-        for index, concurrency in enumerate(CONCURRENCIES)
-        for metric in METRICS
-    ]
-    publish("serve", rows, options.peer_name)
+    options = read_options(__doc__, LINES)
+    peer = options.peer("vllm")
+    with ExitStack() as stack:
+        client: Client = own_client
+        if peer:
+            driver = stack.enter_context(running_driver([str(peer.python), str(DRIVERS / CLIENT)], VARIABLES))
+            client = partial(vllm_client, driver, peer)
+        servers = {OURS: stack.enter_context(stoker_server(options.model_uri, engine_settings(options, NUM_BLOCKS)))}
+        servers[OURS].program.stand_still()
+        if peer:
+            servers[peer.name] = stack.enter_context(vllm_server(peer, NUM_BLOCKS))
+            servers[peer.name].program.stand_still()
+        report = options.report("serve")
+        for line in measured(options, servers, client):
+            report.add(line, METRICS)
+    plot_serve(report.finish())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""Programs under test as child processes that stand still while another one is measured."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+STOP_SECONDS = 60.0
+TAIL_BYTES = 3000
+DRIVERS = Path(__file__).parent / "drivers"
+
+
+class Program:
+    """A child process and its descendants, whose output goes to a log file."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log_path: Path, *, stdin: int | None = None, stdout: int | None = None) -> None:
+        self._command = command
+        self._log_path = log_path
+        with log_path.open("wb") as log:
+            self.process = subprocess.Popen(command, env={**os.environ, **environment}, stdin=stdin, stdout=log if stdout is None else stdout, stderr=log)
+
+    @property
+    def family(self) -> list[psutil.Process]:
+        """The process and its descendants, parents first."""
+        parent = psutil.Process(self.process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    @property
+    def pss_bytes(self) -> int:
+        """Proportional set size of all, in which shared pages count once."""
+        return sum(int(process.memory_full_info().pss) for process in self.family)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Runs inside the block and stands still after it, so that it takes nothing from others."""
+        self._signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self.stand_still()
+
+    def stand_still(self) -> None:
+        """Until `running` or `stop`."""
+        self._signal(signal.SIGSTOP)
+
+    def check_alive(self) -> None:
+        """Raises RuntimeError with its last words where it has ended."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"{' '.join(self._command)[:300]} ended with {self.process.returncode}:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        return self._log_path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for all where that does not end it in time."""
+        if self.process.poll() is not None:
+            return
+        self._signal(signal.SIGCONT)
+        family = self.family
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for process in psutil.wait_procs(family[1:], timeout=STOP_SECONDS)[1]:
+            process.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self.family:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+
+class Driver(Program):
+    """A program of drivers/, ready to be asked. Raises RuntimeError with its last words where it ends."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log_path: Path) -> None:
+        super().__init__(command, environment, log_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            self._read()
+        except BaseException:
+            self.stop()
+            raise
+
+    def ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.check_alive()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@contextmanager
+def running_driver(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Driver]:
+    """A driver that stands still until it is asked within `running`."""
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
+        driver = Driver(command, environment, Path(folder, "log"))
+        try:
+            driver.stand_still()
+            yield driver
+        finally:
+            driver.stop()
