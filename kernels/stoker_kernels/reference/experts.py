@@ -31,4 +31,4 @@ def grouped_matmul(x: Tensor, weight: Tensor, experts: Tensor) -> Tensor:
 
 def combine_experts(outputs: Tensor, weights: Tensor) -> Tensor:
     """Σ weight · output over each token's experts, in float32: outputs [T · n, H], weights [T, n] → [T, H]."""
-    return torch.einsum("tnh,tn->th", outputs.view(*weights.shape, -1).float(), weights.float()).to(outputs.dtype)
+    return torch.einsum("tnh,tn->th", outputs.view(*weights.shape, outputs.shape[1]).float(), weights.float()).to(outputs.dtype)
