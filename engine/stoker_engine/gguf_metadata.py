@@ -5,6 +5,8 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 import mmap
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +52,21 @@ def read_gguf_metadata(path: Path) -> dict[str, GGUFValue]:
 
 def read_gguf_header(path: Path) -> GGUFHeader:
     """The key-value pairs and the tensor table of a little-endian GGUF file. Raises ModelLoadError, naming the file, if it is not one or ends early."""
+    with _reading(path) as reader:
+        return reader.header()
+
+
+def count_gguf_items(path: Path, key: str) -> int:
+    """How many items the array `key` has; 0 if there is none. Nothing after it is read. Raises as `read_gguf_header`."""
+    with _reading(path) as reader:
+        return reader.count_items(key)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator["_Reader"]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).header()
+            yield _Reader(data)
     except OSError as error:
         raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
     except (struct.error, OverflowError) as error:  # OverflowError: a damaged length that points beyond any file
@@ -69,11 +83,7 @@ class _Reader:
         self._offset = 0
 
     def header(self) -> GGUFHeader:
-        if self._data[:4] != b"GGUF":
-            raise ValueError("it does not begin with the letters GGUF")
-        _, version, num_tensors, num_pairs = self._unpack(_HEADER)
-        if version not in _VERSIONS:
-            raise ValueError(f"its version is {version}, known are {_VERSIONS} in little-endian order")
+        num_tensors, num_pairs = self._counts()
         metadata = dict(self._pair() for _ in range(num_pairs))
         alignment = metadata.get(_ALIGNMENT_KEY, _DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1:
@@ -81,6 +91,24 @@ class _Reader:
         lines = [self._tensor_line() for _ in range(num_tensors)]
         data_start = -(-self._offset // alignment) * alignment
         return GGUFHeader(metadata, [GGUFTensor(name, shape, type_code, data_start + offset) for name, shape, type_code, offset in lines])
+
+    def count_items(self, key: str) -> int:
+        _, num_pairs = self._counts()
+        for _ in range(num_pairs):
+            found, value_type = self._strings(1)[0], self._unpack(_TYPE)[0]
+            if found == key:
+                return self._unpack(_ARRAY)[1] if value_type == _ARRAY_TYPE else 0
+            self._value(found, value_type)
+        return 0
+
+    def _counts(self) -> tuple[int, int]:
+        """Of tensors and of key-value pairs."""
+        if self._data[:4] != b"GGUF":
+            raise ValueError("it does not begin with the letters GGUF")
+        _, version, num_tensors, num_pairs = self._unpack(_HEADER)
+        if version not in _VERSIONS:
+            raise ValueError(f"its version is {version}, known are {_VERSIONS} in little-endian order")
+        return num_tensors, num_pairs
 
     def _tensor_line(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._strings(1)[0]
@@ -92,10 +120,13 @@ class _Reader:
     def _pair(self) -> tuple[str, GGUFValue]:
         key = self._strings(1)[0]
         (value_type,) = self._unpack(_TYPE)
+        return key, self._value(key, value_type)
+
+    def _value(self, key: str, value_type: int) -> GGUFValue:
         if value_type == _ARRAY_TYPE:
             item_type, count = self._unpack(_ARRAY)
-            return key, self._array(key, item_type, count)
-        return key, self._array(key, value_type, 1)[0]
+            return self._array(key, item_type, count)
+        return self._array(key, value_type, 1)[0]
 
     def _array(self, key: str, item_type: int, count: int) -> list[str] | list[int] | list[float] | list[bool]:
         if item_type == _STRING:

@@ -8,9 +8,10 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from stoker_engine.errors import ModelLoadError
-from stoker_engine.gguf_metadata import GGUFValue, read_gguf_metadata
+from stoker_engine.gguf_metadata import GGUFValue, count_gguf_items, read_gguf_metadata
 from stoker_engine.tokenizer_source import GenerationDefaults, TokenizerSource
 
+_TOKENS_KEY = "tokenizer.ggml.tokens"
 _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """End of sequence, of turn, of message: each ends an answer."""
 
@@ -71,9 +72,9 @@ class _Metadata:
 def load_gguf_tokenizer(path: Path) -> TokenizerSource:
     """Raises ModelLoadError, naming the file and key, for a kind of tokenizer that is not known or a vocabulary without merges or scores."""
     metadata = _Metadata(path)
-    tokens = metadata.items("tokenizer.ggml.tokens", str)
+    tokens = metadata.items(_TOKENS_KEY, str)
     if not tokens:
-        raise metadata.error("it has no tokenizer (tokenizer.ggml.tokens)")
+        raise metadata.error(f"it has no tokenizer ({_TOKENS_KEY})")
     model = metadata.scalar("tokenizer.ggml.model", str)
     if model == "gpt2":
         backend, adds_bos = _byte_level_backend(metadata, tokens)
@@ -83,6 +84,14 @@ def load_gguf_tokenizer(path: Path) -> TokenizerSource:
         raise metadata.error(f"tokenizer.ggml.model {model!r} is not supported (gpt2, llama)")
     _add_special_tokens(backend, metadata, tokens)
     return _source(metadata, backend, tokens, adds_bos=adds_bos)
+
+
+def count_gguf_token_ids(path: Path) -> int:
+    """The highest token id + 1. Raises ModelLoadError, naming the file, if it has none or cannot be read."""
+    count = count_gguf_items(path, _TOKENS_KEY)
+    if not count:
+        raise ModelLoadError(f"{path}: it has no tokenizer ({_TOKENS_KEY})")
+    return count
 
 
 def _source(metadata: _Metadata, backend: Backend, tokens: list[str], *, adds_bos: bool) -> TokenizerSource:

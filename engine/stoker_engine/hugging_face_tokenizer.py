@@ -9,6 +9,8 @@ from tokenizers import Tokenizer as Backend
 from stoker_engine.errors import ModelLoadError
 from stoker_engine.tokenizer_source import GenerationDefaults, TokenizerSource
 
+_TOKENIZER_NAME = "tokenizer.json"
+
 
 class _Token(msgspec.Struct):
     content: str
@@ -32,6 +34,23 @@ class _GenerationConfig(GenerationDefaults, frozen=True, kw_only=True):
     """generation_config.json, or config.json, which has one of its fields."""
 
     eos_token_id: int | list[int] | None = None
+
+
+class _Vocabulary(msgspec.Struct):
+    """The ids of most kinds, the tokens with their scores in order of the ids of Unigram."""
+
+    vocab: dict[str, int] | list[tuple[str, float]]
+
+
+class _AddedToken(msgspec.Struct):
+    id: int
+
+
+class _TokenIds(msgspec.Struct):
+    """Of tokenizer.json, what has token ids."""
+
+    model: _Vocabulary
+    added_tokens: list[_AddedToken] = []
 
 
 _File = TypeVar("_File", bound=msgspec.Struct)
@@ -58,8 +77,19 @@ def load_hugging_face_tokenizer(directory: Path) -> TokenizerSource:
     )
 
 
+def count_hugging_face_token_ids(directory: Path) -> int:
+    """The highest token id + 1. Raises ModelLoadError as `load_hugging_face_tokenizer`."""
+    try:
+        content = msgspec.json.decode((directory / _TOKENIZER_NAME).read_bytes(), type=_TokenIds)
+    except (OSError, msgspec.DecodeError):  # what it is instead, the library knows
+        return max(_load_backend(directory).get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    vocabulary = content.model.vocab
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    return max([*ids, *(token.id for token in content.added_tokens)], default=-1) + 1
+
+
 def _load_backend(directory: Path) -> Backend:
-    path = directory / "tokenizer.json"
+    path = directory / _TOKENIZER_NAME
     if not path.is_file():
         return _convert_backend(directory)
     try:

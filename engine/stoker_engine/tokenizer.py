@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stoker_engine.errors import ParameterError
-from stoker_engine.gguf_tokenizer import load_gguf_tokenizer
-from stoker_engine.hugging_face_tokenizer import load_hugging_face_tokenizer
+from stoker_engine.gguf_tokenizer import count_gguf_token_ids, load_gguf_tokenizer
+from stoker_engine.hugging_face_tokenizer import count_hugging_face_token_ids, load_hugging_face_tokenizer
 from stoker_engine.token_spelling import make_spelling
 from stoker_engine.tokenizer_source import GenerationDefaults, TokenizerSource
 
-__all__ = ["GenerationDefaults", "Tokenizer", "load_tokenizer"]
+__all__ = ["GenerationDefaults", "Tokenizer", "count_token_ids", "load_tokenizer"]
 
 
 class Tokenizer:
@@ -92,3 +92,8 @@ class Tokenizer:
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of the model at `path`, a Hugging Face directory or a GGUF file. Raises ModelLoadError, naming what is missing or not supported."""
     return Tokenizer(load_hugging_face_tokenizer(path) if path.is_dir() else load_gguf_tokenizer(path))
+
+
+def count_token_ids(path: Path) -> int:
+    """The `vocab_size` of the tokenizer at `path`, without making it: an engine needs no more. Raises ModelLoadError, naming what is missing."""
+    return count_hugging_face_token_ids(path) if path.is_dir() else count_gguf_token_ids(path)

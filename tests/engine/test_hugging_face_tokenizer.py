@@ -8,7 +8,7 @@ from tokenizers import Tokenizer as Backend
 
 from stoker_engine.errors import ModelLoadError, ParameterError
 from stoker_engine.gguf_tokenizer import load_gguf_tokenizer
-from stoker_engine.tokenizer import GenerationDefaults, Tokenizer, load_tokenizer
+from stoker_engine.tokenizer import GenerationDefaults, Tokenizer, count_token_ids, load_tokenizer
 
 WriteModel = Callable[..., Path]
 
@@ -101,6 +101,31 @@ def test_added_tokens_above_the_model_vocabulary_count_in_vocab_size(backend: Ba
     assert tokenizer.vocab_size == 49153
     assert tokenizer.encode("an é added token").count(49152) == 1
     assert tokenizer.token_bytes(49152) == "é added".encode()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.BPE(vocab={"a": 0, "b": 3}, merges=[]),
+        models.WordLevel(vocab={"a": 0, "[UNK]": 5}, unk_token="[UNK]"),
+        models.WordPiece(vocab={"a": 4, "[UNK]": 1}, unk_token="[UNK]"),
+        models.Unigram([("a", -1.0), ("b", -2.0)], 0, byte_fallback=False),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_the_ids_of_every_kind_of_vocabulary_are_counted_without_making_a_tokenizer(model: models.Model, write_model: WriteModel) -> None:
+    backend = Backend(model)
+    backend.decoder = decoders.ByteLevel()
+    assert count_token_ids(write_model(backend)) == load_tokenizer(write_model(backend)).vocab_size
+    backend.add_tokens([AddedToken("<added>")])
+    assert count_token_ids(write_model(backend)) == load_tokenizer(write_model(backend)).vocab_size
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {}}'])
+def test_ids_that_cannot_be_counted_are_refused_by_the_files_name(content: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ModelLoadError, match=rf"{tmp_path}/tokenizer\.json: not a tokenizer that can be read"):
+        count_token_ids(tmp_path)
 
 
 def test_a_directory_without_tokenizer_json_is_converted_by_transformers(tmp_path: Path) -> None:

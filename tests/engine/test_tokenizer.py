@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from stoker_engine.tokenizer import Tokenizer
+from stoker_engine.tokenizer import Tokenizer, count_token_ids
 
 SENTENCES = [
     "What is the capital of France?",
@@ -70,6 +70,10 @@ def test_a_gguf_file_names_the_special_tokens_and_the_chat_template(smollm2_toke
     assert smollm2_tokenizer.special_token_ids == set(range(17))
     assert smollm2_tokenizer.chat_template == oracle.chat_template
     assert smollm2_tokenizer.token_bytes(2) == b"<|im_end|>"
+
+
+def test_the_ids_of_a_gguf_file_are_counted_without_making_a_tokenizer(smollm2_path: Path, smollm2_tokenizer: Tokenizer) -> None:
+    assert count_token_ids(smollm2_path) == smollm2_tokenizer.vocab_size
 
 
 @pytest.mark.parametrize("token_id", [-1, 49152, 2**40])

@@ -17,7 +17,7 @@ from stoker_engine.model_fetch import fetch_weights
 from stoker_engine.model_files import is_on_hub, resolve_model
 from stoker_engine.models.config import ModelShape
 from stoker_engine.models.loader import LoadedModel, load_model
-from stoker_engine.tokenizer import load_tokenizer
+from stoker_engine.tokenizer import count_token_ids
 from stoker_engine.worker.device import choose_device
 from stoker_engine.worker.dummy_step import warm_up
 from stoker_engine.worker.kv_cache import allocate_kv_cache
@@ -57,7 +57,7 @@ class Worker:
         device = choose_device(self._config)
         loaded = load_model(path, self._config, device, on_progress)
         self._loaded, self._shape = loaded, loaded.shape
-        self._vocab_size = _common_vocab_size(loaded.vocab_size, load_tokenizer(path).vocab_size)
+        self._vocab_size = _common_vocab_size(loaded.vocab_size, count_token_ids(path))
         return ModelDescription(
             max_model_len=loaded.shape.max_context,
             vocab_size=self._vocab_size,
