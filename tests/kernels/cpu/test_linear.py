@@ -12,20 +12,21 @@ SHAPES = {
     "num_rows": st.one_of(st.integers(1, 40), st.sampled_from([1, 2, 3, 11, 12, 13, 24, 25, 37, 100])),
     "num_inputs": st.one_of(st.integers(1, 100), st.sampled_from([1, 8, 16, 288, 500])).map(lambda half: 2 * half),
     "num_outputs": st.one_of(st.integers(1, 100), st.sampled_from([1, 16, 17, 31, 32, 33, 63, 64, 65, 96, 129, 500, 1001])),
-    "has_bias": st.booleans(),
+    "bias_seed": st.one_of(st.none(), st.integers(0, 1000)),
     "seed": st.integers(0, 1000),
 }
 
 
 def test_the_product_in_float32_is_exact_but_for_the_rounding_of_its_sums(ops: CpuOps, on_random_shapes: Callable, randn: Callable[..., Tensor]) -> None:
     @on_random_shapes(**SHAPES)
-    def check(num_rows: int, num_inputs: int, num_outputs: int, has_bias: bool, seed: int) -> None:
+    def check(num_rows: int, num_inputs: int, num_outputs: int, bias_seed: int | None, seed: int) -> None:
         x, weight = randn(seed, num_rows, num_inputs), randn(seed + 1, num_outputs, num_inputs)
-        bias = randn(seed + 2, num_outputs) if has_bias else torch.zeros(num_outputs).bfloat16()
-        exact = x.double() @ weight.double().T + bias.double()
-        largest = x.double().abs() @ weight.double().T.abs() + bias.double().abs()
+        bias = None if bias_seed is None else randn(bias_seed, num_outputs)
+        added = torch.zeros(num_outputs) if bias is None else bias
+        exact = x.double() @ weight.double().T + added
+        largest = x.double().abs() @ weight.double().T.abs() + added.abs()
         out = torch.full((num_rows + 1, num_outputs), 7.0)
-        result = ops.linear_to_floats(x, ops.pack(weight, bias if has_bias else None), out)
+        result = ops.linear_to_floats(x, ops.pack(weight, bias), out)
         assert result.data_ptr() == out.data_ptr() and result.shape == (num_rows, num_outputs)
         assert ((result.double() - exact).abs() <= (num_inputs + 4) * 2.0**-24 * largest).all()
         assert (out[num_rows] == 7.0).all()
@@ -33,8 +34,9 @@ def test_the_product_in_float32_is_exact_but_for_the_rounding_of_its_sums(ops: C
 
 def test_what_follows_a_product_is_done_to_its_rounded_result(ops: CpuOps, on_random_shapes: Callable, randn: Callable[..., Tensor]) -> None:
     @on_random_shapes(**SHAPES)
-    def check(num_rows: int, num_inputs: int, num_outputs: int, has_bias: bool, seed: int) -> None:
-        x, weight, bias = randn(seed, num_rows, num_inputs), randn(seed + 1, num_outputs, num_inputs), randn(seed + 2, num_outputs) if has_bias else None
+    def check(num_rows: int, num_inputs: int, num_outputs: int, bias_seed: int | None, seed: int) -> None:
+        x, weight = randn(seed, num_rows, num_inputs), randn(seed + 1, num_outputs, num_inputs)
+        bias = None if bias_seed is None else randn(bias_seed, num_outputs)
         packed = ops.pack(weight, bias)
         rounded = ops.linear_to_floats(x, packed, torch.empty(num_rows, num_outputs)).bfloat16()
         assert torch.equal(ops.linear(x, packed), rounded)
@@ -47,9 +49,9 @@ def test_what_follows_a_product_is_done_to_its_rounded_result(ops: CpuOps, on_ra
 
 def test_gate_and_up_together_are_silu_and_mul_of_their_product(ops: CpuOps, on_random_shapes: Callable, randn: Callable[..., Tensor]) -> None:
     @on_random_shapes(**SHAPES)
-    def check(num_rows: int, num_inputs: int, num_outputs: int, has_bias: bool, seed: int) -> None:
+    def check(num_rows: int, num_inputs: int, num_outputs: int, bias_seed: int | None, seed: int) -> None:
         x, weight = randn(seed, num_rows, num_inputs), randn(seed + 1, 2 * num_outputs, num_inputs) / num_inputs**0.5
-        bias = randn(seed + 2, 2 * num_outputs) if has_bias else None
+        bias = None if bias_seed is None else randn(bias_seed, 2 * num_outputs)
         expected = ops.silu_and_mul(ops.linear(x, ops.pack(weight, bias)))
         assert torch.equal(ops.linear_silu_and_mul(x, ops.pack(weight, bias, interleaved=True)), expected)
 
