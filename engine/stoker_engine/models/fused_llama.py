@@ -1,5 +1,6 @@
 """Llama on a CPU, a whole step in one call of C++: the weights packed once, the activations in C++'s hands. Its results are LlamaModel's, bit for bit."""
 
+import weakref
 from ctypes import byref, c_void_p
 
 import torch
@@ -45,11 +46,12 @@ class FusedLlama:
             shape.rms_norm_epsilon,
         )
         self._logits = torch.empty(0, shape.vocab_size)
-        self._caches: list[Tensor] = []
+        # No reference to the caches: whoever drops them frees them.
+        self._first_cache: weakref.ref[Tensor] | None = None
         self._cache_pointers = (c_void_p * 0)()
 
     def forward(self, input_ids: Tensor, positions: Tensor, attention_metadata: AttentionMetadata, kv_caches: list[Tensor]) -> Tensor:
-        if kv_caches is not self._caches:
+        if self._first_cache is None or self._first_cache() is not kv_caches[0]:
             self._point_to(kv_caches)
         hidden = torch.empty(len(input_ids), self._hidden_size, dtype=self.dtype)
         step = Step(
@@ -73,7 +75,7 @@ class FusedLlama:
         return self._ops.linear_to_floats(hidden, self._head, self._logits)
 
     def _point_to(self, kv_caches: list[Tensor]) -> None:
-        self._caches = kv_caches
+        self._first_cache = weakref.ref(kv_caches[0])
         self._cache_pointers = (c_void_p * len(kv_caches))(*(cache.data_ptr() for cache in kv_caches))
         for layer in self._layers:
             layer.attention.block_size = kv_caches[0].shape[2] * GROUP_TOKENS
