@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file, under the names a Hugging Face checkpoint has for them, in float32."""
+"""The tensors of a GGUF file, under the names a Hugging Face checkpoint has for them."""
 
 import math
 import re
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from stoker_engine.errors import ModelLoadError
@@ -40,12 +41,12 @@ class GGUFCheckpoint:
     header: GGUFHeader
     shape: ModelShape
 
-    def iterate_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(name, float32 tensor) of every tensor of the model, read and computed back one at a time. Raises ModelLoadError naming one that cannot be read."""
+    def iterate_tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """(name, tensor of `dtype`) of each tensor of the model, read and computed back one at a time. Raises ModelLoadError naming one that cannot be read."""
         with self.path.open("rb") as file:
             for tensor in self.header.tensors:
                 if tensor.name != ROPE_FACTORS_NAME:
-                    yield hugging_face_name(tensor.name), self._restore_rows(tensor.name, _read(file, tensor, self.path))
+                    yield hugging_face_name(tensor.name), self._restore_rows(tensor.name, _read(file, tensor, self.path, dtype))
 
     def _restore_rows(self, name: str, values: Tensor) -> Tensor:
         """Llama files store the rows of q and k for rotary pairs that lie side by side; ours lie half a head apart."""
@@ -67,7 +68,7 @@ def open_gguf(path: Path) -> GGUFCheckpoint:
             if tensor.shape != (shape.rope.rotary_dim // 2,):
                 raise ModelLoadError(f"{path}: tensor {tensor.name} has the shape {list(tensor.shape)}, the rope has {shape.rope.rotary_dim // 2} frequencies")
             with path.open("rb") as file:
-                factors = _read(file, tensor, path)
+                factors = _read(file, tensor, path, torch.float32)
             shape = replace(shape, rope=replace(shape.rope, frequency_factors=tuple(factors.tolist())))
     return GGUFCheckpoint(path, header, shape)
 
@@ -114,9 +115,9 @@ def _num_bytes(tensor: GGUFTensor, path: Path) -> int:
     return math.prod(tensor.shape) // layout.num_values * layout.num_bytes
 
 
-def _read(file: BufferedReader, tensor: GGUFTensor, path: Path) -> Tensor:
+def _read(file: BufferedReader, tensor: GGUFTensor, path: Path, dtype: torch.dtype) -> Tensor:
     try:
-        return read_values(file, tensor.offset, math.prod(tensor.shape), tensor.type_code).view(tensor.shape)
+        return read_values(file, tensor, dtype)
     except UnreadableTypeError as error:
         raise ModelLoadError(f"{path}: tensor {tensor.name} has the type {error}, which cannot be computed back") from None
     except EOFError:

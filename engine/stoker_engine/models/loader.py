@@ -51,7 +51,9 @@ class Checkpoint(Protocol):
     @property
     def shape(self) -> ModelShape: ...
 
-    def iterate_tensors(self) -> Iterator[tuple[str, Tensor]]: ...
+    def iterate_tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """(name, tensor) of each, in `dtype` where it has to be computed."""
+        ...
 
 
 def load_model(path: Path, config: EngineConfig, device: torch.device, on_progress: Callable[[float], None]) -> LoadedModel:
@@ -70,7 +72,7 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
     else:
         # Checkpoints of tied models may carry the head again.
         ignored = frozenset({HEAD} if shape.ties_embeddings else ())
-        weights = load_weights(parameters, checkpoint.iterate_tensors(), placement, str(path), ignored)
+        weights = load_weights(parameters, checkpoint.iterate_tensors(placement.dtype), placement, str(path), ignored)
     ops = choose_ops(device, placement.dtype, config.block_size, shape.head_dim)
     if ops.cpu is not None:
         ops.cpu.set_num_threads(torch.get_num_threads())

@@ -27,8 +27,8 @@ class DirectoryCheckpoint:
     path: Path
     shape: ModelShape
 
-    def iterate_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(name, tensor) of every tensor, memory-mapped. Files that the index does not list are left alone.
+    def iterate_tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """(name, tensor) of every tensor, memory-mapped, in the dtype of the file. Files that the index does not list are left alone.
 
         Raises ModelLoadError naming the file that is missing, cut short or damaged.
         """

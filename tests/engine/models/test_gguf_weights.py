@@ -89,7 +89,7 @@ def half(tiny: Any) -> Any:
 @pytest.mark.case("C062")
 def test_f16_gives_back_the_original_rows_and_greedy_tokens(half: Any, greedy: Callable[..., list[int]]) -> None:
     path = write_gguf(half.path / "m.gguf", half.reference, GGMLQuantizationType.F16)
-    restored = dict(open_gguf(path).iterate_tensors())
+    restored = dict(open_gguf(path).iterate_tensors(torch.float32))
     assert restored.keys() == half.reference.state_dict().keys()
     for name, tensor in half.reference.state_dict().items():
         assert torch.equal(restored[name], tensor), name
@@ -134,7 +134,7 @@ def test_rope_factors_divide_the_frequencies(half: Any) -> None:
     path = write_gguf(half.path / "m.gguf", half.reference, GGMLQuantizationType.F16)
     checkpoint = open_gguf(path)
     assert checkpoint.shape.rope.frequency_factors == (1.0, 2.0, 4.0, 8.0)
-    assert "rope_freqs.weight" not in dict(checkpoint.iterate_tensors())
+    assert "rope_freqs.weight" not in dict(checkpoint.iterate_tensors(torch.float32))
 
 
 @pytest.mark.case("C062")
@@ -208,7 +208,7 @@ def test_rows_that_are_no_pairs_for_the_heads_are_refused(half: Any) -> None:
     first, second, third = re.split(b"|".join(names), path.read_bytes())
     path.write_bytes(first + names[1] + second + names[0] + third)
     with pytest.raises(ModelLoadError, match=r"tensor blk\.0\.attn_q\.weight has 88 rows, which are no pairs for 8 heads"):
-        dict(open_gguf(path).iterate_tensors())
+        dict(open_gguf(path).iterate_tensors(torch.float32))
 
 
 def test_an_architecture_that_is_no_name_is_refused(tmp_path: Path) -> None:
