@@ -70,6 +70,8 @@ _ARGUMENTS = {
     "stoker_attend": (_P, _I, POINTER(AttentionShape), POINTER(AttentionBatch), _P, _P),
     "stoker_delete_workspace": (_P,),
     "stoker_run_step": (POINTER(Model), POINTER(Step), _P),
+    "stoker_find_largest": (_P, _I, _I, _I, _P),
+    "stoker_sample": (_P, _I, _I, _I, _P, _P, _P, _P),
 }
 
 
@@ -94,6 +96,7 @@ def load_library(instruction_set: str) -> ctypes.CDLL:
         function.argtypes, function.restype = arguments, None
     library.stoker_instruction_set.restype = c_char_p
     library.stoker_new_workspace.restype = c_void_p
+    library.stoker_sample.restype = c_int64
     return library
 
 

@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "llama.h"
+#include "sampling.h"
 
 #define STOKER_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -102,4 +103,28 @@ STOKER_EXPORT void stoker_delete_workspace(Workspace* workspace) { delete worksp
 STOKER_EXPORT void stoker_run_step(const Model* model, const Step* step, Workspace* workspace) {
   std::lock_guard<std::mutex> lock(pool_mutex);
   run_step(shared_pool(), *model, *step, *workspace);
+}
+
+// logits [rows, stride], of which the first `vocabulary` count; how, positions, token_ids, largest: [rows]. Returns how many rows' largest is not finite.
+STOKER_EXPORT int64_t stoker_sample(const float* logits, int64_t stride, int64_t rows, int64_t vocabulary, const SamplingRow* how, const int64_t* positions,
+                                    int64_t* token_ids, float* largest) {
+  const auto each = [&](int64_t r) {
+    const Largest found = sample(logits + r * stride, vocabulary, how[r], positions[r]);
+    token_ids[r] = found.token_id;
+    largest[r] = found.value;
+  };
+  if (rows == 1) {
+    each(0);  // 15 µs: others would wake up too late to help
+  } else {
+    in_parallel([&](Worker& worker) { worker.share(static_cast<int>(rows), 1, each); });
+  }
+  int64_t not_finite = 0;
+  for (int64_t r = 0; r < rows; ++r) not_finite += !std::isfinite(largest[r]);
+  return not_finite;
+}
+
+STOKER_EXPORT void stoker_find_largest(const float* logits, int64_t stride, int64_t rows, int64_t vocabulary, float* largest) {
+  in_parallel([&](Worker& worker) {
+    worker.share(static_cast<int>(rows), 1, [&](int r) { largest[r] = find_largest(logits + r * stride, vocabulary).value; });
+  });
 }

@@ -67,6 +67,8 @@ inline Floats rounded_to_bf16(Floats x) {
 }
 inline float largest(Floats x) { return _mm512_reduce_max_ps(x.v); }
 inline float total(Floats x) { return _mm512_reduce_add_ps(x.v); }
+// Bit i is set where lane i of x is at least that of `bound`.
+inline uint32_t lanes_at_least(Floats x, Floats bound) { return _mm512_cmp_ps_mask(x.v, bound.v, _CMP_GE_OQ); }
 // Lanes first..end-1 of x, the others from `other`.
 inline Floats select_range(Floats x, int first, int end, Floats other) {
   uint32_t mask = ((1u << end) - 1) & ~((1u << first) - 1);
@@ -146,6 +148,10 @@ inline float total(Floats x) {
   _mm256_storeu_ps(lanes, _mm256_add_ps(x.low, x.high));
   return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
 }
+inline uint32_t lanes_at_least(Floats x, Floats bound) {
+  const int low = _mm256_movemask_ps(_mm256_cmp_ps(x.low, bound.low, _CMP_GE_OQ)), high = _mm256_movemask_ps(_mm256_cmp_ps(x.high, bound.high, _CMP_GE_OQ));
+  return static_cast<uint32_t>(low | high << 8);
+}
 inline Floats select_range(Floats x, int first, int end, Floats other) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   auto half = [&](__m256 a, __m256 b, int offset) {
@@ -218,6 +224,11 @@ inline float total(Floats x) {
   for (int width = kLanes / 2; width > 0; width /= 2)
     for (int i = 0; i < width; ++i) x.v[i] += x.v[i + width];
   return x.v[0];
+}
+inline uint32_t lanes_at_least(Floats x, Floats bound) {
+  uint32_t lanes = 0;
+  for (int i = 0; i < kLanes; ++i) lanes |= static_cast<uint32_t>(x.v[i] >= bound.v[i]) << i;
+  return lanes;
 }
 inline Floats select_range(Floats x, int first, int end, Floats other) {
   return each([&](int i) { return i >= first && i < end ? x.v[i] : other.v[i]; });
