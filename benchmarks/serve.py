@@ -3,20 +3,20 @@
 With vllm as a peer its own `vllm bench serve` is the client of both servers, else load.py.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from load import Objective, Workload, run_load
+from clients import CLIENT, Client, own_client, vllm_client
+from load import Workload
 from options import Options, read_options
-from peers import VARIABLES, Peer
+from peers import VARIABLES
 from plot import plot_serve
-from processes import DRIVERS, Driver, running_driver
+from processes import DRIVERS, running_driver
 from report import Metric
 from rounds import OURS, Line, Metrics
-from servers import SERVED_NAME, Server, engine_settings, stoker_server, vllm_server
+from servers import Server, engine_settings, stoker_server, vllm_server
 
 CONCURRENCIES = (1, 8, 32)
 PREFIX_LENGTHS = {"": 0, "prefix-": 96}
@@ -26,13 +26,6 @@ MIN_REQUESTS = 8
 INPUT_LEN, OUTPUT_LEN = 128, 64
 NUM_BLOCKS = 5825
 """2 GiB."""
-OBJECTIVE = Objective(first=1.0, per_token=0.1)
-"""A second to the first token, then ten tokens a second: faster than most people read."""
-CLIENT = "vllm_client.py"
-MEASURED = {"output_throughput": "output", "request_throughput": "requests", "request_goodput": "goodput"} | {
-    f"p{percent}_{name}_ms": f"{name}_p{percent}" for name in ("ttft", "tpot", "itl") for percent in (50, 99)
-}
-"""What `vllm bench serve` calls a metric → what we do."""
 METRICS = (
     Metric("output", "output tokens", "1/s", "higher"),
     Metric("goodput", "goodput", "requests/s", "higher"),
@@ -43,31 +36,6 @@ METRICS = (
     Metric("itl_p50", "between tokens p50", "ms", "lower"),
     Metric("itl_p99", "between tokens p99", "ms", "lower"),
 )
-Client = Callable[[Server, Workload], Metrics]
-
-
-def own_client(server: Server, workload: Workload) -> Metrics:
-    with server.program.running():
-        return asyncio.run(run_load(server.url, SERVED_NAME, workload)).metrics(OBJECTIVE)
-
-
-def vllm_client(driver: Driver, peer: Peer, server: Server, workload: Workload) -> Metrics:
-    arguments = [
-        *("--base-url", server.url, "--model", str(peer.model), "--served-model-name", SERVED_NAME, "--temperature", "0", "--ignore-eos"),
-        *("--dataset-name", "random", "--random-input-len", str(workload.input_len - workload.prefix_len), "--random-prefix-len", str(workload.prefix_len)),
-        *("--random-output-len", str(workload.output_len), "--num-prompts", str(workload.num_requests), "--max-concurrency", str(workload.concurrency)),
-        *("--seed", str(workload.seed), "--disable-tqdm", "--metric-percentiles", "50,99"),
-        *("--goodput", f"ttft:{OBJECTIVE.first * 1000:.0f}", f"tpot:{OBJECTIVE.per_token * 1000:.0f}"),
-    ]
-    with server.program.running(), driver.running():
-        return parse_bench_serve(driver.ask({"arguments": arguments}), workload.num_requests)
-
-
-def parse_bench_serve(measured: Mapping[str, object], num_requests: int) -> Metrics:
-    """Our names for what `vllm bench serve` measured. Raises RuntimeError where a request failed."""
-    if measured["completed"] != num_requests:
-        raise RuntimeError(f"{measured['completed']} of {num_requests} requests were answered: {measured.get('errors')}")
-    return {ours: float(str(measured[theirs])) for theirs, ours in MEASURED.items()}
 
 
 def workloads(options: Options) -> dict[str, Workload]:
