@@ -25,6 +25,15 @@ void in_parallel(Body body) {
   shared_pool().run(body);
 }
 
+// A linear layer by itself, with room for its input in one byte that all such calls share.
+template <typename Epilogue>
+void run_linear(const bf16* x, int64_t stride, int64_t rows, const Matrix& weights, const Epilogue& epilogue) {
+  static QuantizedRows quantized;
+  std::lock_guard<std::mutex> lock(pool_mutex);
+  if (weights.format == Format::kInt8Dot) quantized.reserve(rows, weights.inputs);
+  shared_pool().run([&](Worker& worker) { linear(worker, {x, stride, rows, quantized}, weights, epilogue); });
+}
+
 }  // namespace
 
 STOKER_EXPORT const char* stoker_instruction_set() { return kInstructionSet; }
@@ -34,25 +43,26 @@ STOKER_EXPORT void stoker_set_num_threads(int64_t number) {
   if (!pool || pool->count() != number) pool = std::make_unique<Pool>(static_cast<int>(number));
 }
 
-STOKER_EXPORT void stoker_pack(const bf16* weights, int64_t outputs, int64_t inputs, int64_t interleaved, uint32_t* tiles) {
-  in_parallel([&](Worker& worker) { pack(worker, weights, outputs, inputs, interleaved != 0, tiles); });
+// tiles: zeroed, [padded outputs] · inputs of the format; scales: [padded outputs], null for bf16.
+STOKER_EXPORT void stoker_pack(const bf16* weights, int64_t outputs, int64_t inputs, int64_t interleaved, int64_t format, void* tiles, float* scales) {
+  in_parallel([&](Worker& worker) { pack(worker, weights, outputs, inputs, interleaved != 0, static_cast<Format>(format), tiles, scales); });
 }
 
 STOKER_EXPORT void stoker_linear(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, bf16* out) {
-  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, StoreRounded{out, weights->outputs, weights->outputs}); });
+  run_linear(x, stride, rows, *weights, StoreRounded{out, weights->outputs, weights->outputs});
 }
 
 STOKER_EXPORT void stoker_linear_to_floats(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, float* out) {
-  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, StoreFloats{out, weights->outputs, weights->outputs}); });
+  run_linear(x, stride, rows, *weights, StoreFloats{out, weights->outputs, weights->outputs});
 }
 
 STOKER_EXPORT void stoker_linear_add(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, bf16* residual) {
-  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, AddToResidual{residual, weights->outputs, weights->outputs}); });
+  run_linear(x, stride, rows, *weights, AddToResidual{residual, weights->outputs, weights->outputs});
 }
 
 // weights: interleaved; out [rows, intermediate].
 STOKER_EXPORT void stoker_linear_silu_and_mul(const bf16* x, int64_t stride, int64_t rows, const Matrix* weights, int64_t intermediate, bf16* out) {
-  in_parallel([&](Worker& worker) { linear(worker, x, stride, rows, *weights, SiluAndMultiply{out, intermediate, intermediate}); });
+  run_linear(x, stride, rows, *weights, SiluAndMultiply{out, intermediate, intermediate});
 }
 
 STOKER_EXPORT void stoker_rms_norm(const bf16* x, int64_t stride, int64_t rows, const bf16* weight, int64_t size, float epsilon, bf16* out) {

@@ -1,151 +1,140 @@
-// Linear layers: x [rows, inputs] times packed weights, with what follows the product done to each tile while it is in registers.
+// Linear layers: x [rows, inputs] times packed weights, tile after tile, whatever the weights' format.
 #pragma once
 
-#include "pool.h"
+#include <vector>
+
+#include "epilogue.h"
+#include "quantized_rows.h"
 #include "tile.h"
 
 namespace stoker {
 
-constexpr int kTileColumns = 2 * kLanes;
-
-// Weights [outputs, inputs] as tiles of 32 outputs: [outputs / 32][inputs / 2][32][2], zeros past the last output. `inputs` is even.
-struct Matrix {
-  const uint32_t* tiles;
-  const bf16* bias;  // [outputs] or null
-  int64_t inputs;
-  int64_t outputs;
-};
-
-// What becomes of a tile's sums. Each gets the row, the first output and the two vectors of 16 outputs.
-struct StoreFloats {
-  float* out;
+// Rows of activations, a row `stride` elements from the next; `quantized` has room for them where the weights' format needs it.
+struct Input {
+  const bf16* x;
   int64_t stride;
-  int64_t outputs;
-  inline void operator()(int64_t row, int64_t column, const Floats (&x)[2]) const {
-    float* target = out + row * stride + column;
-    if (column + kTileColumns <= outputs) {
-      store(target, x[0]);
-      store(target + kLanes, x[1]);
-    } else {
-      float values[kTileColumns];
-      store(values, x[0]);
-      store(values + kLanes, x[1]);
-      std::memcpy(target, values, sizeof(float) * static_cast<size_t>(outputs - column));
-    }
-  }
+  int64_t rows;
+  QuantizedRows& quantized;
 };
 
-struct StoreRounded {
-  bf16* out;
-  int64_t stride;
-  int64_t outputs;
-  inline void operator()(int64_t row, int64_t column, const Floats (&x)[2]) const {
-    bf16* target = out + row * stride + column;
-    if (column + kTileColumns <= outputs) {
-      store_bf16(target, x[0]);
-      store_bf16(target + kLanes, x[1]);
-    } else {
-      bf16 values[kTileColumns];
-      store_bf16(values, x[0]);
-      store_bf16(values + kLanes, x[1]);
-      std::memcpy(target, values, sizeof(bf16) * static_cast<size_t>(outputs - column));
-    }
-  }
-};
-
-// residual += product, the product rounded first.
-struct AddToResidual {
-  bf16* residual;
-  int64_t stride;
-  int64_t outputs;
-  inline void operator()(int64_t row, int64_t column, const Floats (&x)[2]) const {
-    bf16* target = residual + row * stride + column;
-    if (column + kTileColumns <= outputs) {
-      for (int c = 0; c < 2; ++c) store_bf16(target + c * kLanes, load_bf16(target + c * kLanes) + rounded_to_bf16(x[c]));
-    } else {
-      bf16 values[kTileColumns];
-      store_bf16(values, x[0]);
-      store_bf16(values + kLanes, x[1]);
-      for (int64_t i = 0; i < outputs - column; ++i) target[i] = to_bf16(to_float(target[i]) + to_float(values[i]));
-    }
-  }
-};
-
-inline Floats silu(Floats x) { return x / (broadcast(1.0f) + exponential(zeros() - x)); }
-
-// silu(gate) · up, for weights in which 16 outputs of gate alternate with 16 of up. `outputs` counts those of up.
-struct SiluAndMultiply {
-  bf16* out;
-  int64_t stride;
-  int64_t outputs;
-  inline void operator()(int64_t row, int64_t column, const Floats (&x)[2]) const {
-    Floats gate = rounded_to_bf16(silu(rounded_to_bf16(x[0])));
-    Floats result = gate * rounded_to_bf16(x[1]);
-    int64_t first = column / 2;
-    bf16* target = out + row * stride + first;
-    if (first + kLanes <= outputs) {
-      store_bf16(target, result);
-    } else {
-      bf16 values[kLanes];
-      store_bf16(values, result);
-      std::memcpy(target, values, sizeof(bf16) * static_cast<size_t>(outputs - first));
-    }
-  }
-};
-
+// A tile's sums become results: times the scale of each output, plus its bias, and on to what follows.
 template <int rows, typename Epilogue>
-inline void multiply_rows(const uint32_t* x, ptrdiff_t stride, const Matrix& weights, int64_t tile, int64_t first_row, const Epilogue& epilogue) {
-  const int num_pairs = static_cast<int>(weights.inputs / 2);
-  const uint32_t* columns = weights.tiles + tile * num_pairs * kTileColumns;
-  const uint32_t* const b[2] = {columns, columns + kLanes};
-  Tile<rows, 2> sums;
-  sums.clear();
-  sums.add(x + first_row * stride, stride, b, kTileColumns, num_pairs);
-  Floats bias[2] = {zeros(), zeros()};
-  if (weights.bias != nullptr)
-    for (int c = 0; c < 2; ++c) bias[c] = load_bf16(weights.bias + tile * kTileColumns + c * kLanes);
+inline void finish(const Floats (&sums)[rows][2], const Matrix& weights, int64_t tile, int64_t first_row, const Epilogue& epilogue) {
+  Floats bias[2] = {zeros(), zeros()}, scales[2] = {broadcast(1.0f), broadcast(1.0f)};
+  for (int c = 0; c < 2; ++c) {
+    if (weights.bias != nullptr) bias[c] = load_bf16(weights.bias + tile * kTileColumns + c * kLanes);
+    if (weights.scales != nullptr) scales[c] = load(weights.scales + tile * kTileColumns + c * kLanes);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
-    const Floats result[2] = {sums.sums[r][0] + bias[0], sums.sums[r][1] + bias[1]};
+    const Floats result[2] = {multiply_add(sums[r][0], scales[0], bias[0]), multiply_add(sums[r][1], scales[1], bias[1])};
     epilogue(first_row + r, tile * kTileColumns, result);
   }
 }
 
-// All rows of x [rows, inputs] (`stride` elements from row to row) by all threads of the pool, tile after tile; rows are split evenly.
+// The rows in even parts of at most `most`: body(first row, constant number of rows).
+template <int most, typename Body>
+inline void split_rows(int64_t rows, Body&& body) {
+  const int64_t num_blocks = (rows + most - 1) / most;
+  int64_t first = 0;
+  for (int64_t block = 0; block < num_blocks; ++block) {
+    const int number = static_cast<int>((rows - first + (num_blocks - block) - 1) / (num_blocks - block));
+    with_rows<most>(number, [&](auto count) { body(first, count); });
+    first += number;
+  }
+}
+
+// A function of its own: where GCC 12 inlines it, it takes some sums out of their registers, which doubles the time.
+template <int rows, typename Load, typename Epilogue>
+[[gnu::noinline]] void multiply_rows(const Input& in, int64_t first_row, const Load load_columns, const Matrix& weights, int64_t tile, const Epilogue& epilogue) {
+  Tile<rows, 2> result;
+  result.clear();
+  const auto* x = reinterpret_cast<const uint32_t*>(in.x + first_row * in.stride);
+  result.add(x, in.stride / 2, static_cast<int>(weights.inputs / 2), load_columns);
+  finish<rows>(result.sums, weights, tile, first_row, epilogue);
+}
+
+// Columns as they lie in memory.
+struct LoadPairs {
+  const uint32_t* pairs;
+  inline void operator()(int i, Pairs (&column)[2]) const {
+    for (int c = 0; c < 2; ++c) column[c] = load_pairs(pairs + static_cast<ptrdiff_t>(i) * kTileColumns + c * kLanes);
+  }
+};
+
+// Columns of codes, converted.
+struct ConvertPairs {
+  Int8Tables tables;
+  const uint8_t* codes;
+  inline void operator()(int i, Pairs (&column)[2]) const { load_int8_pairs(tables, codes + static_cast<ptrdiff_t>(i) * kPairBytes, column); }
+};
+
+// The same, which leaves a copy for the next rows.
+struct ConvertAndKeepPairs {
+  ConvertPairs convert;
+  uint32_t* copy;
+  inline void operator()(int i, Pairs (&column)[2]) const {
+    convert(i, column);
+    for (int c = 0; c < 2; ++c) store_pairs(copy + static_cast<ptrdiff_t>(i) * kTileColumns + c * kLanes, column[c]);
+  }
+};
+
 template <typename Epilogue>
-inline void linear(Worker& worker, const bf16* x, int64_t stride, int64_t rows, const Matrix& weights, const Epilogue& epilogue) {
-  const auto* pairs = reinterpret_cast<const uint32_t*>(x);
-  const int num_tiles = static_cast<int>((weights.outputs + kTileColumns - 1) / kTileColumns);
-  const int num_blocks = static_cast<int>((rows + kMaxRows - 1) / kMaxRows);
-  const int chunk = num_tiles / (worker.count() * 8) > 1 ? num_tiles / (worker.count() * 8) : 1;
-  worker.share(num_tiles, chunk, [&](int tile) {
-    int64_t first = 0;
-    for (int block = 0; block < num_blocks; ++block) {
-      int number = static_cast<int>((rows - first + (num_blocks - block) - 1) / (num_blocks - block));
-      with_rows(number, [&](auto count) { multiply_rows<decltype(count)::value>(pairs, stride / 2, weights, tile, first, epilogue); });
-      first += number;
-    }
+inline void multiply_bf16_tile(const Input& in, const uint32_t* pairs, const Matrix& weights, int64_t tile, const Epilogue& epilogue) {
+  split_rows<kMaxRows>(in.rows, [&](int64_t first, auto count) {
+    multiply_rows<decltype(count)::value>(in, first, LoadPairs{pairs}, weights, tile, epilogue);
   });
 }
 
-// Lays out weights [outputs, inputs] as Matrix has them. `interleaved`: rows are gate, then up; the tiles alternate 16 of each.
-inline void pack(Worker& worker, const bf16* weights, int64_t outputs, int64_t inputs, bool interleaved, uint32_t* tiles) {
-  const int num_pairs = static_cast<int>(inputs / 2);
-  const int64_t half = outputs / 2;
-  const int64_t padded_half = (half + kLanes - 1) / kLanes * kLanes;
-  const int64_t columns = interleaved ? 2 * padded_half : (outputs + kTileColumns - 1) / kTileColumns * kTileColumns;
-  auto row_of = [&](int64_t column) -> int64_t {
-    if (!interleaved) return column < outputs ? column : -1;
-    int64_t index = column / kTileColumns * kLanes + column % kLanes;
-    if (index >= half) return -1;
-    return column % kTileColumns < kLanes ? index : half + index;
-  };
-  worker.share(static_cast<int>(columns / kLanes), 4, [&](int group) {
-    uint32_t* target = tiles + (static_cast<int64_t>(group) / 2 * num_pairs) * kTileColumns + (group % 2) * kLanes;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      int64_t row = row_of(static_cast<int64_t>(group) * kLanes + lane);
-      const auto* source = reinterpret_cast<const uint32_t*>(weights + (row < 0 ? 0 : row * inputs));
-      for (int i = 0; i < num_pairs; ++i) target[static_cast<int64_t>(i) * kTileColumns + lane] = row < 0 ? 0 : source[i];
+// The first rows convert the weights on their way through the registers, those after them take what these left in the cache.
+template <typename Epilogue>
+inline void multiply_int8_tile(const Input& in, const uint8_t* codes, const Matrix& weights, int64_t tile, const Epilogue& epilogue) {
+  const ConvertPairs convert{make_int8_tables(), codes};
+  if (in.rows <= kMaxRows)
+    return with_rows(static_cast<int>(in.rows), [&](auto count) { multiply_rows<decltype(count)::value>(in, 0, convert, weights, tile, epilogue); });
+  thread_local std::vector<uint32_t> converted;
+  converted.resize(static_cast<size_t>(weights.inputs / 2 * kTileColumns));
+  split_rows<kMaxRows>(in.rows, [&](int64_t first, auto count) {
+    constexpr int rows = decltype(count)::value;
+    if (first == 0) return multiply_rows<rows>(in, first, ConvertAndKeepPairs{convert, converted.data()}, weights, tile, epilogue);
+    multiply_rows<rows>(in, first, LoadPairs{converted.data()}, weights, tile, epilogue);
+  });
+}
+
+template <int rows, typename Epilogue>
+[[gnu::noinline]] void multiply_quantized_rows(const QuantizedRows& x, int64_t first_row, const uint8_t* bytes, const Matrix& weights, int64_t tile,
+                                               const Epilogue& epilogue) {
+  Tile<rows, 2> result;
+  result.clear();
+  add_groups<rows>(x, first_row, bytes, weights.inputs, result.sums);
+  finish<rows>(result.sums, weights, tile, first_row, epilogue);
+}
+
+template <typename Epilogue>
+inline void multiply_int8_dot_tile(const Input& in, const uint8_t* bytes, const Matrix& weights, int64_t tile, const Epilogue& epilogue) {
+  split_rows<kQuantizedRows>(in.rows, [&](int64_t first, auto count) {
+    multiply_quantized_rows<decltype(count)::value>(in.quantized, first, bytes, weights, tile, epilogue);
+  });
+}
+
+// Every row becomes whole numbers, for one matrix's products.
+inline void quantize_rows(Worker& worker, const Input& in, int64_t inputs) {
+  worker.share_evenly(static_cast<int>(in.rows), [&](int row) { in.quantized.quantize_row(in.x + row * in.stride, inputs, row); });
+  worker.wait_for_all();
+}
+
+// All rows by all threads of the pool. The caller waits for all before it uses the results.
+template <typename Epilogue>
+inline void linear(Worker& worker, const Input& in, const Matrix& weights, const Epilogue& epilogue) {
+  if (weights.format == Format::kInt8Dot) quantize_rows(worker, in, weights.inputs);
+  const int64_t bytes = tile_bytes(weights.format, weights.inputs);
+  const int num_tiles = static_cast<int>((weights.outputs + kTileColumns - 1) / kTileColumns);
+  worker.share_evenly(num_tiles, [&](int tile) {
+    const auto* start = static_cast<const uint8_t*>(weights.tiles) + tile * bytes;
+    switch (weights.format) {
+      case Format::kBfloat16: return multiply_bf16_tile(in, reinterpret_cast<const uint32_t*>(start), weights, tile, epilogue);
+      case Format::kInt8: return multiply_int8_tile(in, start, weights, tile, epilogue);
+      case Format::kInt8Dot: return multiply_int8_dot_tile(in, start, weights, tile, epilogue);
     }
   });
 }

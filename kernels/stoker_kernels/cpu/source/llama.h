@@ -44,6 +44,7 @@ struct Step {
 struct Workspace {
   int64_t capacity = 0;
   std::unique_ptr<bf16[]> residual, qkv, attended, activated;
+  QuantizedRows quantized;
   std::vector<AttentionItem> items;
 
   void reserve(const Model& model, int64_t num_tokens) {
@@ -55,6 +56,8 @@ struct Workspace {
     qkv = allocate((shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim);
     attended = allocate(shape.num_heads * shape.head_dim);
     activated = allocate(model.intermediate_size);
+    if (model.layers[0].qkv.format == Format::kInt8Dot)
+      quantized.reserve(capacity, std::max({model.hidden_size, shape.num_heads * shape.head_dim, model.intermediate_size}));
   }
 };
 
@@ -74,11 +77,11 @@ inline void run_layer(Worker& worker, const Model& model, int64_t index, const S
   const int64_t query_width = shape.num_heads * shape.head_dim, qkv_width = query_width + 2 * shape.num_kv_heads * shape.head_dim;
   bf16* const cache = step.caches[index];
   const auto each_token = [&](auto body) {
-    worker.share(static_cast<int>(tokens), 4, body);
+    worker.share_evenly(static_cast<int>(tokens), body);
     worker.wait_for_all();
   };
 
-  linear(worker, step.hidden, hidden, tokens, layer.qkv, StoreRounded{w.qkv.get(), qkv_width, qkv_width});
+  linear(worker, {step.hidden, hidden, tokens, w.quantized}, layer.qkv, StoreRounded{w.qkv.get(), qkv_width, qkv_width});
   worker.wait_for_all();
   each_token([&](int t) {
     const bf16* cos_sin = model.cos_sin + step.positions[t] * 2 * model.rotary_half;
@@ -88,12 +91,12 @@ inline void run_layer(Worker& worker, const Model& model, int64_t index, const S
     attend(scratch_for(shape.head_dim), shape, step.requests, w.items[i], w.qkv.get(), qkv_width, cache, w.attended.get(), query_width);
   });
   worker.wait_for_all();
-  linear(worker, w.attended.get(), query_width, tokens, layer.attention_output, AddToResidual{w.residual.get(), hidden, hidden});
+  linear(worker, {w.attended.get(), query_width, tokens, w.quantized}, layer.attention_output, AddToResidual{w.residual.get(), hidden, hidden});
   worker.wait_for_all();
   each_token([&](int t) { rms_norm(w.residual.get() + t * hidden, layer.mlp_norm, hidden, model.epsilon, step.hidden + t * hidden); });
-  linear(worker, step.hidden, hidden, tokens, layer.gate_up, SiluAndMultiply{w.activated.get(), model.intermediate_size, model.intermediate_size});
+  linear(worker, {step.hidden, hidden, tokens, w.quantized}, layer.gate_up, SiluAndMultiply{w.activated.get(), model.intermediate_size, model.intermediate_size});
   worker.wait_for_all();
-  linear(worker, w.activated.get(), model.intermediate_size, tokens, layer.down, AddToResidual{w.residual.get(), hidden, hidden});
+  linear(worker, {w.activated.get(), model.intermediate_size, tokens, w.quantized}, layer.down, AddToResidual{w.residual.get(), hidden, hidden});
   worker.wait_for_all();
   const bf16* next_norm = index + 1 < model.num_layers ? model.layers[index + 1].input_norm : model.final_norm;
   each_token([&](int t) { rms_norm(w.residual.get() + t * hidden, next_norm, hidden, model.epsilon, step.hidden + t * hidden); });

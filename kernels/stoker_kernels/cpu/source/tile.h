@@ -17,13 +17,13 @@ struct Tile {
       for (int c = 0; c < columns; ++c) sums[r][c] = zeros();
   }
 
-  // Adds rows of `a` (pairs along the inner dimension, `a_stride` pairs from row to row) times `b`, whose pair i of column vector c is b[c] + i · b_stride.
+  // Adds rows of `a` (pairs along the inner dimension, `a_stride` pairs from row to row) times columns, whose pair i load_columns(i, result) gives.
   // A sum's order is that of the pairs, whatever the tile: a row's result does not depend on the rows beside it.
-  inline void add(const uint32_t* a, ptrdiff_t a_stride, const uint32_t* const (&b)[columns], ptrdiff_t b_stride, int num_pairs) {
+  template <typename Load>
+  inline void add(const uint32_t* a, ptrdiff_t a_stride, int num_pairs, const Load& load_columns) {
     for (int i = 0; i < num_pairs; ++i) {
       Pairs column[columns];
-#pragma GCC unroll 4
-      for (int c = 0; c < columns; ++c) column[c] = load_pairs(b[c] + i * b_stride);
+      load_columns(i, column);
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
         Pairs row = broadcast_pair(a + r * a_stride + i);
@@ -31,6 +31,14 @@ struct Tile {
         for (int c = 0; c < columns; ++c) sums[r][c] = dot(sums[r][c], row, column[c]);
       }
     }
+  }
+
+  // The same with columns in memory: pair i of column vector c is b[c] + i · b_stride.
+  inline void add(const uint32_t* a, ptrdiff_t a_stride, const uint32_t* const (&b)[columns], ptrdiff_t b_stride, int num_pairs) {
+    add(a, a_stride, num_pairs, [&](int i, Pairs(&column)[columns]) {
+#pragma GCC unroll 4
+      for (int c = 0; c < columns; ++c) column[c] = load_pairs(b[c] + i * b_stride);
+    });
   }
 };
 
