@@ -12,7 +12,6 @@ from stoker_engine.exit_codes import ExitCode
 from stoker_engine.settings import from_args
 from stoker_engine.version import __version__
 from stoker_operator.config import OperatorConfig
-from stoker_operator.crd import crd_yaml
 from stoker_operator.errors import ManifestError, OperatorError
 from stoker_operator.local import UpOptions, run_up
 from stoker_operator.names import LOCAL_PORT
@@ -38,6 +37,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         raise SystemExit(_operator(given[1:]))
     options = _parser().parse_args(given)
     if options.command == "crd":
+        from stoker_operator.crd import crd_yaml
+
         sys.stdout.write(crd_yaml())
         raise SystemExit(ExitCode.OK)
     try:

@@ -5,14 +5,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
-
 from stoker_engine.errors import SocketDirectoryError
 from stoker_engine.socket_directories import SocketDirectories, local_root
 from stoker_engine.supervisor_pipe import SupervisorPipe
 from stoker_operator.display import Display, PlainDisplay
 from stoker_operator.errors import LocalError, ManifestError
-from stoker_operator.live_table import LiveDisplay
 from stoker_operator.local_limits import ignored_fields
 from stoker_operator.manifest import load_manifests
 from stoker_operator.names import LOCAL_PORT, local_title
@@ -76,5 +73,11 @@ async def _supervise(plans: Sequence[ReplicaPlan], supervisor_fd: int, question:
 
 
 def _make_display() -> Display:
+    if not sys.stdout.isatty():
+        return PlainDisplay()
+    from rich.console import Console
+
+    from stoker_operator.live_table import LiveDisplay
+
     console = Console()
-    return LiveDisplay(console) if sys.stdout.isatty() and not console.is_dumb_terminal else PlainDisplay()
+    return PlainDisplay() if console.is_dumb_terminal else LiveDisplay(console)

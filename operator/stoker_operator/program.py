@@ -44,7 +44,10 @@ class ProgramEvents:
 
 
 class Program:
-    """Starts the process, starts it again when it ends, and stops when told. `last_exit` stands while a restart is pending."""
+    """Starts the process, starts it again when it ends, and stops when told. `last_exit` stands while a restart is pending.
+
+    `started` is set when the first start has been tried, `ended` when there will be no other.
+    """
 
     def __init__(self, plan: ProgramPlan, inherited_fds: Sequence[int], events: ProgramEvents) -> None:
         self._plan = plan
@@ -55,6 +58,7 @@ class Program:
         self._killing = False
         self._process: ChildProcess | None = None
         self._last_line = ""
+        self.started = asyncio.Event()
         self.ended = asyncio.Event()
         self.last_exit: ProgramExit | None = None
 
@@ -98,6 +102,8 @@ class Program:
         except OSError as error:
             self._last_line = f"cannot be started: {error}"
             return ExitCode.FAILED
+        finally:
+            self.started.set()
         self.last_exit = None
         if self._killing:
             self._process.kill()

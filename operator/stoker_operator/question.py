@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Mapping
 
-import httpx
 import msgspec
 
 from stoker_operator.errors import ReplicaError
@@ -35,10 +34,13 @@ def curl_line(plan: ReplicaPlan) -> str:
     return f"curl {plan.url}{_PATH} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
-async def ask(client: httpx.AsyncClient, plan: ReplicaPlan, question: str) -> str:
+async def ask(plan: ReplicaPlan, question: str) -> str:
     """The model's answer at temperature 0. Raises ReplicaError with the api's own words if there is none."""
+    import httpx  # 0.1 s that the programs need not wait for
+
     try:
-        response = await client.post(f"{plan.url}{_PATH}", json=_body(plan, question), timeout=ANSWER_SECONDS)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            response = await client.post(f"{plan.url}{_PATH}", json=_body(plan, question), timeout=ANSWER_SECONDS)
     except httpx.HTTPError as error:
         raise ReplicaError(f"{plan.name}: no answer from {plan.url}: {error or type(error).__name__}") from error
     if response.status_code != httpx.codes.OK:

@@ -4,16 +4,18 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import httpx
+from typing import TYPE_CHECKING
 
 from stoker_operator.display import Display
-from stoker_operator.observation import NOTHING_SEEN, Observation, ReplicaObserver
+from stoker_operator.observation import NOTHING_SEEN, Observation
 from stoker_operator.plan import ReplicaPlan
 from stoker_operator.program import Program, ProgramEvents, ProgramExit
 
+if TYPE_CHECKING:
+    from stoker_operator.observer import ReplicaObserver
+
 OBSERVE_SECONDS = 1.0
-OBSERVE_STARTING_SECONDS = 0.25
+OBSERVE_STARTING_SECONDS = 0.1
 """Until the first READY: someone waits for it."""
 
 
@@ -51,9 +53,13 @@ class Replica:
             group.create_task(self.api.keep_running())
             group.create_task(self.engine.keep_running())
 
-    async def watch(self, client: httpx.AsyncClient) -> None:
+    async def started(self) -> None:
+        """Returns when both programs have been started for the first time."""
+        await self.api.started.wait()
+        await self.engine.started.wait()
+
+    async def watch(self, observer: "ReplicaObserver") -> None:
         """Looks at the api once a second, more often at the start, for ever."""
-        observer = ReplicaObserver(client, self.plan.url)
         while True:
             self.state.observation = observation = await observer.look()
             for program in (self.api, self.engine):

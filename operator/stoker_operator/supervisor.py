@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-import httpx
-
 from stoker_operator.display import Display
 from stoker_operator.errors import ReplicaError
 from stoker_operator.plan import ReplicaPlan
@@ -47,10 +45,9 @@ class Supervisor:
     async def _run(self, work: Coroutine[None, None, None]) -> bool:
         """Runs the replicas until the work is done or a signal comes, then drains. Returns whether the work is done; raises its ReplicaError."""
         with self._signals:
-            async with httpx.AsyncClient(timeout=OBSERVE_TIMEOUT_SECONDS, trust_env=False) as client, asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as group:
                 running = [group.create_task(replica.run()) for replica in self._replicas]
-                watching = [group.create_task(replica.watch(client)) for replica in self._replicas]
-                watching.append(group.create_task(self._refresh()))
+                watching = [group.create_task(self._watch()), group.create_task(self._refresh())]
                 work_task = await self._until_stopped(work)
                 await self._drain()
                 await asyncio.gather(*running)
@@ -61,6 +58,17 @@ class Supervisor:
             return False
         await work_task
         return True
+
+    async def _watch(self) -> None:
+        for replica in self._replicas:
+            await replica.started()
+        import httpx  # it and the parser of metrics take 0.1 s: the programs use it for imports of their own
+
+        from stoker_operator.observer import ReplicaObserver
+
+        async with httpx.AsyncClient(timeout=OBSERVE_TIMEOUT_SECONDS, trust_env=False) as client, asyncio.TaskGroup() as group:
+            for replica in self._replicas:
+                group.create_task(replica.watch(ReplicaObserver(client, replica.plan.url)))
 
     async def _until_stopped(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Ends with the work, or with the first signal, which cancels the work."""
@@ -87,8 +95,7 @@ class Supervisor:
             task.cancel()
         if not first.ready.is_set():
             raise ReplicaError(f"{first.plan.name} cannot become ready: {first.state.failure}")
-        async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await ask(client, first.plan, question)
+        answer = await ask(first.plan, question)
         self._display.note(f"{question}\n{answer}")
 
     async def _refresh(self) -> None:
