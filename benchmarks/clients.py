@@ -21,7 +21,7 @@ Client = Callable[[Server, Workload], Metrics]
 
 
 def own_client(server: Server, workload: Workload) -> Metrics:
-    with server.program.running():
+    with server.running():
         return asyncio.run(run_load(server.url, SERVED_NAME, workload)).metrics(OBJECTIVE)
 
 
@@ -33,7 +33,7 @@ def vllm_client(driver: Driver, peer: Peer, server: Server, workload: Workload) 
         *("--seed", str(workload.seed), "--disable-tqdm", "--metric-percentiles", "50,99"),
         *("--goodput", f"ttft:{OBJECTIVE.first * 1000:.0f}", f"tpot:{OBJECTIVE.per_token * 1000:.0f}"),
     ]
-    with server.program.running(), driver.running():
+    with server.running(), driver.running():
         return parse_bench_serve(driver.ask({"arguments": arguments}), workload.num_requests)
 
 

@@ -36,8 +36,9 @@ class Options:
     def measure(
         self, name: str, contestants: Mapping[str, Measure], *, bandwidth: Callable[[], Reading] = read_bandwidth, peak: Callable[[], float] | None = None
     ) -> Line:
-        """One line, between bandwidth probes. A trial repeats nothing."""
-        return measure_line(name, contestants, LinePlan(bandwidth, peak, self.num_rounds, MAX_REPEATS if self.scale == 1 else 0))
+        """One line, between bandwidth probes; its name has our engine's settings. A trial repeats nothing."""
+        settings = "".join(f", {key}={value}" for key, value in self.settings.items())
+        return measure_line(name + settings, contestants, LinePlan(bandwidth, peak, self.num_rounds, MAX_REPEATS if self.scale == 1 else 0))
 
     def report(self, benchmark: str) -> Report:
         """Where the lines go: kept for a full run, a trial's into build/."""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from report import Document, read_document
 from rounds import OURS, Line
 
-TITLE = re.compile(r"HTTP, concurrency (\d+)(, shared prefix)?$")
+TITLE = re.compile(r"HTTP, concurrency (\d+)(, shared prefix)?")
 COLORS = {OURS: "tab:orange", "vllm": "tab:blue"}
 LATENCIES = {"ttft_p50": "time to first token, p50 (ms)", "tpot_p50": "time per output token, p50 (ms)"}
 

@@ -121,11 +121,11 @@ def table(rows: Sequence[Row]) -> str:
     peers = list(dict.fromkeys(name for each in rows for name in each.values if name != OURS))
     lines = [["", "unit", OURS, "of limit", *(cell for peer in peers for cell in (peer, "×")), "GB/s", "rounds", ""]]
     for each in rows:
-        compared = [cell for peer in peers for cell in (_value(each.values.get(peer)), _times(each.times_better.get(peer)))]
+        compared = [cell for peer in peers for cell in (format_value(each.values.get(peer)), format_times(each.times_better.get(peer)))]
         share = f"{each.of_limit[OURS]:.0%}" if OURS in each.of_limit else "–"
         bandwidth = f"{each.bandwidth_before:.0f}–{each.bandwidth_after:.0f}"
         mark = "" if each.is_judged else "unstable"
-        lines.append([f"{each.line}: {each.name}", each.unit, _value(each.values.get(OURS)), share, *compared, bandwidth, str(each.num_attempts), mark])
+        lines.append([f"{each.line}: {each.name}", each.unit, format_value(each.values.get(OURS)), share, *compared, bandwidth, str(each.num_attempts), mark])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(_aligned(line, widths) for line in lines)
 
@@ -136,11 +136,11 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _value(value: float | None) -> str:
+def format_value(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
-def _times(value: float | None) -> str:
+def format_times(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"

@@ -33,6 +33,13 @@ class Server:
     seconds_to_first_token: float
     program: Program
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Runs inside the block, having answered a first request, and stands still after it."""
+        with self.program.running():
+            _wait_for_first_token(self.url, self.program)
+            yield
+
 
 def engine_settings(options: Options, num_blocks: int) -> dict[str, str]:
     """The engine's settings in every benchmark, named as its flags; --set goes first."""

