@@ -27,7 +27,7 @@ help: ## What the targets do
 
 setup: $(STAMP) ## .venv with everything; every other target calls it when needed
 
-$(STAMP): pyproject.toml $(wildcard kernels/stoker_kernels/cpu/source/*)
+$(STAMP): pyproject.toml hatch_build.py $(wildcard kernels/stoker_kernels/cpu/build.py kernels/stoker_kernels/cpu/source/*)
 	@$(find_python); $$python -m venv .venv
 	$(BIN)/pip install -q $(if $(WHEELS),--find-links $(WHEELS)) "torch==2.13.*"
 	$(BIN)/pip install -q -e ".[dev]"

@@ -1,7 +1,6 @@
 """The memory of the KV cache."""
 
 import math
-import mmap
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from stoker_engine.errors import ConfigError
 from stoker_engine.layers.attention import KVCacheShape
 from stoker_engine.worker.device import available_host_memory
 from stoker_kernels import Ops
+from stoker_kernels.cpu.memory import allocate
 
 
 def allocate_kv_cache(ops: Ops, shape: KVCacheShape, num_blocks: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
@@ -25,7 +25,7 @@ def allocate_kv_cache(ops: Ops, shape: KVCacheShape, num_blocks: int, dtype: tor
     _check_memory(num_blocks, num_bytes * shape.num_layers, device)
     if device.type != "cpu":
         return [torch.zeros(sizes, dtype=dtype, device=device) for _ in range(shape.num_layers)]
-    return [torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=dtype).view(sizes) for _ in range(shape.num_layers)]
+    return [allocate(math.prod(sizes), dtype).view(sizes) for _ in range(shape.num_layers)]
 
 
 def _check_memory(num_blocks: int, num_bytes: int, device: torch.device) -> None:

@@ -11,16 +11,16 @@ from stoker_kernels.cpu.build import instruction_sets, library_path
 FORCED_INSTRUCTION_SET = "STOKER_CPU_INSTRUCTION_SET"
 """Environment variable: one of `instruction_sets()`, for tests and comparisons."""
 _NEEDED_FLAGS = {
-    "avx512_bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512_vnni", "avx2", "fma"},
+    "avx512_bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512_vnni", "avx512vbmi", "avx2", "fma"},
     "avx2": {"avx2", "fma"},
     "generic": set[str](),
 }
 
 
 class Matrix(Structure):
-    """Packed weights [outputs, inputs] and their bias, or null."""
+    """Packed weights [outputs, inputs], their bias, or null, and their scales, null in bfloat16. `format`: a WeightFormat."""
 
-    _fields_ = [("tiles", c_void_p), ("bias", c_void_p), ("inputs", c_int64), ("outputs", c_int64)]
+    _fields_ = [("tiles", c_void_p), ("bias", c_void_p), ("scales", c_void_p), ("inputs", c_int64), ("outputs", c_int64), ("format", c_int64)]
 
 
 class AttentionShape(Structure):
@@ -58,7 +58,7 @@ class Step(Structure):
 _I, _P = c_int64, c_void_p
 _ARGUMENTS = {
     "stoker_set_num_threads": (_I,),
-    "stoker_pack": (_P, _I, _I, _I, _P),
+    "stoker_pack": (_P, _I, _I, _I, _I, _P, _P),
     "stoker_linear": (_P, _I, _I, POINTER(Matrix), _P),
     "stoker_linear_to_floats": (_P, _I, _I, POINTER(Matrix), _P),
     "stoker_linear_add": (_P, _I, _I, POINTER(Matrix), _P),

@@ -8,26 +8,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from stoker_kernels.cpu.library import AttentionBatch, AttentionShape, Matrix, load_library
-from stoker_kernels.cpu.memory import allocate
+from stoker_kernels.cpu.library import AttentionBatch, AttentionShape, load_library
+from stoker_kernels.cpu.packed_weight import PackedWeight, WeightFormat, pack
 
 GROUP_TOKENS = 16
-TILE_OUTPUTS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class PackedWeight:
-    """A weight [outputs, inputs] and its bias in the layout of all products. `interleaved`: gate and up in turns, for linear_silu_and_mul."""
-
-    tiles: Tensor
-    bias: Tensor | None
-    outputs: int
-    inputs: int
-    interleaved: bool = False
-
-    def matrix(self) -> Matrix:
-        """The C view of it; it holds no reference."""
-        return Matrix(self.tiles.data_ptr(), None if self.bias is None else self.bias.data_ptr(), self.inputs, self.outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +23,11 @@ class CpuAttentionPlan:
 
 
 class CpuOps:
-    """The ops of one instruction set's library."""
+    """The ops of one instruction set's library, with weights in one format."""
 
-    def __init__(self, instruction_set: str) -> None:
+    def __init__(self, instruction_set: str, weight_format: WeightFormat = WeightFormat.BFLOAT16) -> None:
         self.instruction_set = instruction_set
+        self.weight_format = weight_format
         self.library = load_library(instruction_set)
 
     def set_num_threads(self, number: int) -> None:
@@ -55,22 +40,7 @@ class CpuOps:
 
     def pack(self, weight: Tensor, bias: Tensor | None = None, *, interleaved: bool = False) -> PackedWeight:
         """Lays out a weight [outputs, inputs]. interleaved: its first half is gate, its second up. Raises ValueError for an odd number of inputs."""
-        outputs, inputs = weight.shape
-        if inputs % 2:
-            raise ValueError(f"a weight needs an even number of inputs, it has {inputs}")
-        weight = _checked(weight.contiguous(), "weight")
-        columns = 2 * _round_up(outputs // 2, GROUP_TOKENS) if interleaved else _round_up(outputs, TILE_OUTPUTS)
-        tiles = allocate(columns * inputs, torch.bfloat16)
-        self.library.stoker_pack(weight.data_ptr(), outputs, inputs, int(interleaved), tiles.data_ptr())
-        padded_bias = None
-        if bias is not None:
-            padded_bias = torch.zeros(columns, dtype=torch.bfloat16)
-            padded_bias[:outputs] = bias
-            if interleaved:
-                gate_up = torch.zeros(2, columns // 2, dtype=torch.bfloat16)
-                gate_up[:, : outputs // 2] = bias.view(2, -1)
-                padded_bias = gate_up.view(2, -1, GROUP_TOKENS).transpose(0, 1).reshape(-1)
-        return PackedWeight(tiles, padded_bias, outputs, inputs, interleaved)
+        return pack(self.library, _checked(weight.contiguous(), "weight"), bias, self.weight_format, interleaved=interleaved)
 
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> "CpuLinear":
         """A linear layer with this weight, packed."""
@@ -181,7 +151,3 @@ def _checked(x: Tensor, name: str) -> Tensor:
     if x.dtype != torch.bfloat16 or not x.is_contiguous():
         raise ValueError(f"{name} must be contiguous bfloat16, it is {x.dtype} with strides {x.stride()}")
     return x
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
