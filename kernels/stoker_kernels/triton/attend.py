@@ -1,5 +1,6 @@
 """One tile of query rows against a range of a request's keys: the part that decodes and prefill chunks share."""
 
+import torch
 import triton
 import triton.language as tl
 
@@ -69,3 +70,8 @@ def add_sinks(attended: tl.tensor, largest: tl.tensor, total: tl.tensor, sinks: 
 def normalize(attended: tl.tensor, total: tl.tensor) -> tl.tensor:
     """attended [M, N] ÷ total [M]; 0 in rows that saw nothing."""
     return attended / tl.where(total == 0.0, 1.0, total)[:, None]
+
+
+def attention_class(dtype: torch.dtype, padded_dim: int) -> str:
+    """The class of shape in the launch table: products of float32 have no tensor cores, and keep more in registers."""
+    return "float32" if dtype == torch.float32 else str(padded_dim)

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from stoker_kernels.triton.attend import add_sinks, attend, normalize
+from stoker_kernels.triton.attend import add_sinks, attend, attention_class, normalize
 from stoker_kernels.triton.attention_plan import AttentionOptions, TritonAttentionPlan
 from stoker_kernels.triton.launch import launch_config, padded_size, product_dtype
 
@@ -115,7 +115,7 @@ def attend_decodes(output: Tensor, query: Tensor, kv_cache: Tensor, plan: Triton
     """Fills the rows of output [T, num_heads, D], contiguous, that belong to the plan's decodes."""
     _, block_size, _, num_kv_heads, head_dim = kv_cache.shape
     num_decodes, num_heads, padded_dim = len(plan.decodes), query.shape[1], padded_size(head_dim)
-    config = launch_config("decode_attention", padded_dim, query.device)
+    config = launch_config("decode_attention", attention_class(query.dtype, padded_dim), query.device)
     num_splits = max(1, triton.cdiv(plan.longest_decode, config["SPLIT"]))
     partial = torch.empty((num_decodes, num_heads, num_splits, head_dim + 2), dtype=torch.float32, device=query.device)
     steps = (plan.decodes, plan.query_start, plan.sequence_lengths)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from stoker_kernels.triton.attend import add_sinks, attend, normalize
+from stoker_kernels.triton.attend import add_sinks, attend, attention_class, normalize
 from stoker_kernels.triton.attention_plan import CHUNK_ROWS, AttentionOptions, TritonAttentionPlan
 from stoker_kernels.triton.launch import launch_config, padded_size, product_dtype
 
@@ -75,7 +75,7 @@ def attend_chunks(output: Tensor, query: Tensor, kv_cache: Tensor, plan: TritonA
     _, block_size, _, num_kv_heads, head_dim = kv_cache.shape
     group, padded_dim = query.shape[1] // num_kv_heads, padded_size(head_dim)
     padded_group = padded_size(group)
-    config = dict(launch_config("prefill_attention", padded_dim, query.device))
+    config = dict(launch_config("prefill_attention", attention_class(query.dtype, padded_dim), query.device))
     config["ROWS"] = max(config["ROWS"], padded_group)
     tiles = triton.cdiv(CHUNK_ROWS, config["ROWS"] // padded_group)
     _prefill_kernel[(len(plan.chunk_requests) * tiles, num_kv_heads)](

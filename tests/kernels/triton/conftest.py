@@ -54,10 +54,14 @@ if DEVICE == "cpu":
 
 @pytest.fixture(scope="module", autouse=True)
 def interpreted() -> Iterator[None]:
+    """One thread: the references' tensors are too small for two, which would wait for each other on busy cores."""
+    num_threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as environment:
         if DEVICE == "cpu":
             environment.setenv("TRITON_INTERPRET", "1")
+        torch.set_num_threads(1)
         yield
+        torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(scope="session")
