@@ -1,6 +1,8 @@
 """The flags that every benchmark takes."""
 
 import argparse
+import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +49,11 @@ class Options:
 
 
 def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_ROUNDS) -> Options:
-    """Without --peer we load the demo model's GGUF; with it, all but llama.cpp load the very same safetensors file."""
+    """Without --peer we load the demo model's GGUF; with it, all but llama.cpp load the very same safetensors file.
+
+    From here on SIGTERM ends the program as Ctrl-C does, so that no program under test is left behind, standing still.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=DIR", help="run vllm, llama or transformers from this directory beside us")
     parser.add_argument("--model", metavar="URI", help=f"the model we serve (default: the peers' directory, else {DEMO_MODEL})")
