@@ -11,7 +11,8 @@ from stoker_engine.layers.rotary import RotaryEmbedding
 from stoker_engine.models.config import ModelShape
 from stoker_engine.models.llama import EMBEDDING, FINAL_NORM, HEAD
 from stoker_kernels.cpu.library import AttentionShape, Layer, Model, Step
-from stoker_kernels.cpu.ops import GROUP_TOKENS, CpuOps, PackedWeight
+from stoker_kernels.cpu.ops import GROUP_TOKENS, CpuOps
+from stoker_kernels.cpu.packed_weight import PackedWeight
 from stoker_kernels.cpu.workspace import Workspace
 
 MAX_KEPT_ROWS = 256
