@@ -1,7 +1,8 @@
 """Block sizes, warps and stages of every kernel: launch_table.json, by device name, then kernel, then class of shape; `default` and `*` stand for the rest."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 
@@ -20,8 +21,7 @@ LaunchTable = dict[str, dict[str, dict[str, dict[str, int]]]]
 def launch_config(kernel: str, shape_class: int | str, device: torch.device) -> LaunchConfig:
     """The keyword arguments of a launch that are tuned and don't change results but for the order of sums."""
     table = launch_table()
-    by_kernel = table["default"] | table.get(_device_name(device), {})
-    by_class = by_kernel[kernel]
+    by_class = table["default"][kernel] | table.get(device_name(device), {}).get(kernel, {})
     return FUSED_MULTIPLY_ADD | by_class.get(str(shape_class), by_class["*"])
 
 
@@ -31,8 +31,22 @@ def launch_table() -> LaunchTable:
     return table
 
 
+@contextmanager
+def launched_with(kernel: str, shape_class: int | str, config: LaunchConfig, device: torch.device) -> Iterator[None]:
+    """Within, launches of the kernel for this class of shapes on this kind of device have this configuration."""
+    by_class = launch_table().setdefault(device_name(device), {}).setdefault(kernel, {})
+    before = by_class.get(str(shape_class))
+    by_class[str(shape_class)] = dict(config)
+    try:
+        yield
+    finally:
+        del by_class[str(shape_class)]
+        if before is not None:
+            by_class[str(shape_class)] = before
+
+
 @cache
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
