@@ -27,7 +27,15 @@ BATCH_SECONDS = 0.02
 NUM_BATCHES = 7
 GPU_BYTES = 1 << 32
 NUM_COPIES = 10
-LINES = sorted({case.op for device in SIZES for case in cases(device)})
+
+
+def all_cases(device: str) -> list[Case]:
+    """The ops of `Ops`; on a GPU the Triton kernels of more."""
+    if device != "cuda":
+        return list(cases(device))
+    from gpu_cases import gpu_cases  # Triton, which is imported only where it runs
+
+    return [*cases(device), *gpu_cases(SIZES[device])]
 
 
 def build_calls(case: Case, place: Place) -> list[Call]:
@@ -73,7 +81,7 @@ def gpu_bandwidth() -> Reading:
 
 def measure_case(case: Case, options: Options, device: str) -> tuple[Line, list[Metric]]:
     contestants: dict[str, Measure] = {}
-    for name, ops in ((OURS, model_ops(device)), ("torch", TORCH_OPS)):
+    for name, ops in ((OURS, model_ops(device, SIZES[device].head_dim)), ("torch", TORCH_OPS)):
         contestants[name] = partial(time_calls, build_calls(case, Place(ops, device, SIZES[device])), device)
     line = options.measure(case.name, contestants, peak=partial(bf16_peak, device), bandwidth=device_probe(device))
     limit = Metric("time", "time", "µs", "lower", lambda each: Machine(each.bandwidth * 1e9, each.peak).seconds(case.num_bytes, case.num_operations) * 1e6)
@@ -81,11 +89,12 @@ def measure_case(case: Case, options: Options, device: str) -> tuple[Line, list[
 
 
 def main() -> None:
-    options = read_options(__doc__, LINES)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    found = all_cases(device)
+    options = read_options(__doc__, sorted({case.op for case in found}))
     report = options.report("kernels")
     with torch.inference_mode():
-        for case in cases(device):
+        for case in found:
             if options.wants(case.op):
                 report.add(*measure_case(case, options, device))
     report.finish()

@@ -24,9 +24,9 @@ def bf16_peak(device: str = "cpu") -> float:
     return _thread.submit(lambda: max(_rate(device, shape) for shape in SHAPES[device])).result()
 
 
-def model_ops(device: str) -> Ops:
+def model_ops(device: str, head_dim: int = 64) -> Ops:
     """The ops that a bf16 model gets on a device, on all of its CPUs."""
-    ops = choose_ops(torch.device(device), torch.bfloat16, block_size=16, head_dim=64)
+    ops = choose_ops(torch.device(device), torch.bfloat16, block_size=16, head_dim=head_dim)
     if ops.cpu is not None:
         ops.cpu.set_num_threads(torch.get_num_threads())
     return ops

@@ -20,7 +20,7 @@ from processes import Program
 
 BLOCK_BYTES = 16 * 30 * 2 * 3 * 64 * 2
 """A block of 16 tokens of SmolLM2-135M's keys and values in bfloat16, 30 layers of 3 heads of 64."""
-START_SECONDS = 300.0
+START_SECONDS = 600.0
 POLL_SECONDS = 0.02
 SERVED_NAME = "model"
 
