@@ -13,13 +13,10 @@ from torch import Tensor
 
 from stoker_engine.core.model_runner_output import NOT_FINITE
 from stoker_engine.protocol import LogprobsLists
-from stoker_engine.sampling.candidates import find_candidates, survivors
-from stoker_engine.sampling.device_ops import argmax
-from stoker_engine.sampling.draw import draw_from_candidates, draw_from_vocabulary
 from stoker_engine.sampling.grammar_mask import NO_BITMASKS, apply_bitmasks
 from stoker_engine.sampling.logprobs import chosen_logprobs, top_logprobs
-from stoker_engine.sampling.noise import position_keys
-from stoker_engine.sampling.sampling_metadata import RandomRows, SamplingMetadata
+from stoker_engine.sampling.picker import Picked, Picker
+from stoker_engine.sampling.sampling_metadata import SamplingMetadata
 from stoker_engine.sampling.sampling_state import SamplingState
 
 NOTHING_ALLOWED = "no token is allowed: the request's restrictions exclude the whole vocabulary"
@@ -28,7 +25,7 @@ OUT_OF_RANGE = "the request's penalties take the model's logits out of the range
 
 @dataclass(frozen=True, slots=True)
 class SamplerOutput:
-    """token_ids: [rows], meaningless in the rows of `failures`, which say why. `logprobs` and `failures` are by row."""
+    """token_ids: [rows], meaningless in the rows of `failures`, which say why, and overwritten by the next call. `logprobs` and `failures` are by row."""
 
     token_ids: npt.NDArray[np.int64]
     logprobs: dict[int, LogprobsLists]
@@ -38,36 +35,34 @@ class SamplerOutput:
 class Sampler:
     """Samples one token per row. A row's result depends on that row alone: not on the others, nor on how many there are."""
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, picker: Picker) -> None:
         """vocab_size: ids from there on, which no tokenizer can decode, don't exist for sampling, nor for log probabilities."""
         self._vocab_size = vocab_size
+        self._picker = picker
 
     def sample(
         self, logits: Tensor, metadata: SamplingMetadata, positions: npt.NDArray[np.int64], bitmasks: Mapping[int, bytes] = NO_BITMASKS
     ) -> SamplerOutput:
-        """logits: [rows, ≥ vocab_size], which this call may change. positions: [rows], the index of the new token in its request: it keys the noise.
+        """logits: float32 [rows, ≥ vocab_size], which this call may change. positions: [rows], the index of the new token in its request: it keys the noise.
 
         bitmasks: what the grammars of some rows allow, by row.
         """
-        logits = logits[:, : self._vocab_size].float()
-        is_edited = bool(bitmasks) or metadata.edits is not None or metadata.penalties is not None
-        raw_max = logits.amax(dim=-1) if is_edited else None
+        if logits.shape[1] != self._vocab_size:
+            logits = logits[:, : self._vocab_size]
+        raw_max = self._picker.find_largest(logits, metadata) if bitmasks or metadata.changes_logits else None
         apply_bitmasks(logits, bitmasks)
         raw_logprobs = _raw_logprobs(logits, metadata.logprob_rows)
         if metadata.edits is not None:
             metadata.edits.apply(logits)
         if metadata.penalties is not None:
             metadata.penalties.apply(logits)
-        token_ids = argmax(logits)
-        max_logits = logits.gather(1, token_ids[:, None]).squeeze(1)
-        failures = _failures(max_logits if raw_max is None else raw_max, max_logits)
-        if failures:
-            # A row of zeros can be sampled without harm; its token is not used.
-            logits[list(failures)], max_logits[list(failures)] = 0.0, 0.0
-        for random_rows in metadata.random_rows:
-            token_ids[torch.from_numpy(random_rows.rows)] = _draw(logits, max_logits, random_rows, positions)
-        logprobs = _sampled_logprobs(raw_logprobs, token_ids, metadata.states, metadata.logprob_rows) if raw_logprobs is not None else {}
-        return SamplerOutput(token_ids.cpu().numpy(), {row: lists for row, lists in logprobs.items() if row not in failures}, failures)
+        picked = self._picker.pick(logits, metadata, positions)
+        failures = _failures(picked, raw_max)
+        if raw_logprobs is None:
+            return SamplerOutput(picked.token_ids, {}, failures)
+        token_ids = torch.from_numpy(picked.token_ids).to(logits.device)
+        logprobs = _sampled_logprobs(raw_logprobs, token_ids, metadata.states, metadata.logprob_rows)
+        return SamplerOutput(picked.token_ids, {row: lists for row, lists in logprobs.items() if row not in failures}, failures)
 
 
 def _raw_logprobs(logits: Tensor, rows: tuple[int, ...]) -> Tensor | None:
@@ -77,24 +72,13 @@ def _raw_logprobs(logits: Tensor, rows: tuple[int, ...]) -> Tensor | None:
     return torch.log_softmax(logits if len(rows) == len(logits) else logits[list(rows)], dim=-1)
 
 
-def _failures(raw_max: Tensor, max_logits: Tensor) -> dict[int, str]:
-    """Why rows cannot be sampled; a maximum is NaN if any of its values is. raw_max: before the request's edits, max_logits: after them, [rows]."""
-    raw, edited = raw_max.cpu().numpy(), max_logits.cpu().numpy()
-    bad = np.flatnonzero(~np.isfinite(raw) | ~np.isfinite(edited)).tolist()
-    return {row: NOT_FINITE if not np.isfinite(raw[row]) else NOTHING_ALLOWED if edited[row] == -np.inf else OUT_OF_RANGE for row in bad}
-
-
-def _draw(logits: Tensor, max_logits: Tensor, random_rows: RandomRows, positions: npt.NDArray[np.int64]) -> Tensor:
-    """Token ids of the random rows, int64 [rows]. logits: [all rows, vocabulary], which this call may change; max_logits: the largest of each, finite."""
-    if random_rows.index is not None:
-        logits, max_logits = logits[random_rows.index], max_logits[random_rows.index]
-    # The largest becomes 0 before the division, so that no temperature can make it overflow.
-    logits = logits.sub_(max_logits[:, None]).div_(random_rows.temperatures)
-    keys = position_keys(random_rows.noise_keys, positions[random_rows.rows]).to(logits.device)
-    if random_rows.truncation is None:
-        return draw_from_vocabulary(torch.softmax(logits, dim=-1), keys)
-    candidates = find_candidates(logits, random_rows.truncation)
-    return draw_from_candidates(candidates, survivors(candidates, random_rows.truncation), keys)
+def _failures(picked: Picked, raw_max: npt.NDArray[np.float32] | None) -> dict[int, str]:
+    """Why rows cannot be sampled; a maximum is NaN if any of its values is. raw_max: [rows], before the request's edits; None where there were none."""
+    if raw_max is None:
+        return {} if picked.all_finite else dict.fromkeys(np.flatnonzero(~np.isfinite(picked.largest)).tolist(), NOT_FINITE)
+    bad = np.flatnonzero(~np.isfinite(raw_max) | ~np.isfinite(picked.largest)).tolist()
+    edited = picked.largest
+    return {row: NOT_FINITE if not np.isfinite(raw_max[row]) else NOTHING_ALLOWED if edited[row] == -np.inf else OUT_OF_RANGE for row in bad}
 
 
 def _sampled_logprobs(raw_logprobs: Tensor, token_ids: Tensor, states: Sequence[SamplingState], rows: tuple[int, ...]) -> dict[int, LogprobsLists]:

@@ -11,7 +11,10 @@ from stoker_engine.sampling_params import SamplingParams
 
 @dataclass(slots=True)
 class SamplingState:
-    """`end_token_ids` may not be sampled before min_tokens. `bad_words` and `token_counts` are None where the request needs none."""
+    """`end_token_ids` may not be sampled before min_tokens. `bad_words` and `token_counts` are None where the request needs none.
+
+    `output_token_ids` goes on after the start only where the request `follows_output`: nobody else reads it.
+    """
 
     params: SamplingParams
     noise_key: int
@@ -19,6 +22,11 @@ class SamplingState:
     end_token_ids: list[int]
     bad_words: BadWords | None
     token_counts: TokenCounts | None
+
+    @property
+    def follows_output(self) -> bool:
+        """Whether what may be sampled next depends on what was sampled before."""
+        return self.params.min_tokens > 0 or self.bad_words is not None or self.token_counts is not None
 
     @property
     def is_below_min_tokens(self) -> bool:

@@ -1,34 +1,14 @@
 """InputBatch: the requests that the worker knows, kept between steps, and a step's flat arrays made from them."""
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
 
-from stoker_engine.core.scheduler_output import CachedRequestData, NewRequestData
+from stoker_engine.core.scheduler_output import CachedRequestData, NewRequestData, SchedulerOutput
 from stoker_engine.worker.growing_table import GrowingTable, Int64s
+from stoker_engine.worker.steady_decode import SPARE_TOKENS, SteadyDecode
+from stoker_engine.worker.step_inputs import StepInputs
 
 _INITIAL_ROWS = 16
 _INITIAL_TOKENS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class StepInputs:
-    """One step's batch of R requests and T tokens, request after request, on the CPU.
-
-    rows: [R], each request's row in the InputBatch. query_start: [R + 1], from 0. sequence_lengths: [R], computed and scheduled tokens together.
-    block_table: [R, blocks of the longest]. input_ids, positions, slot_mapping: [T]. sampling: indices into [R] of the requests that get a token.
-    """
-
-    request_ids: list[str]
-    rows: Int64s
-    query_start: Int64s
-    sequence_lengths: Int64s
-    block_table: npt.NDArray[np.int32]
-    input_ids: Int64s
-    positions: Int64s
-    slot_mapping: Int64s
-    sampling: Int64s
 
 
 class InputBatch:
@@ -42,6 +22,7 @@ class InputBatch:
         self._token_ids = GrowingTable(_INITIAL_ROWS, _INITIAL_TOKENS)
         self._block_ids = GrowingTable(_INITIAL_ROWS, _INITIAL_TOKENS // block_size)
         self._num_computed_tokens: Int64s = np.zeros(_INITIAL_ROWS, dtype=np.int64)
+        self._steady: SteadyDecode | None = None
 
     def add(self, request: NewRequestData) -> None:
         """Takes a request in, in place of one with the same id."""
@@ -53,22 +34,31 @@ class InputBatch:
         if row >= len(self._num_computed_tokens):
             self._num_computed_tokens = np.concatenate([self._num_computed_tokens, np.zeros_like(self._num_computed_tokens)])
         self._num_computed_tokens[row] = request.num_computed_tokens
-        self.version += 1
+        self._changed()
 
     def remove(self, request_id: str) -> None:
         """Forgets a request; one that is not known changes nothing."""
         row = self._rows.pop(request_id, None)
         if row is not None:
             self._free_rows.append(row)
-            self.version += 1
+            self._changed()
+
+    def continue_step(self, scheduler_output: SchedulerOutput) -> StepInputs | None:
+        """The next step where it is the last one over again, a token further; None where `update` and `make_step` must see to it."""
+        cached, steady = scheduler_output.cached_requests, self._steady
+        if steady is None or not steady.continues_in(scheduler_output):
+            return None
+        self._add_blocks(cached)
+        step = steady.advance(cached.new_block_ids)
+        if step is None:
+            self._steady = None
+            cached.new_block_ids = [[] for _ in cached.request_ids]  # they have been added
+        return step
 
     def update(self, cached: CachedRequestData) -> None:
         """Takes in what the scheduler says of known requests."""
-        rows = [self._rows.get(request_id, -1) for request_id in cached.request_ids]
-        for row, new_block_ids in zip(rows, cached.new_block_ids, strict=True):
-            if new_block_ids and row >= 0:
-                self._block_ids.extend_row(row, new_block_ids)
-        index = np.array(rows, dtype=np.int64)
+        self._add_blocks(cached)
+        index = np.array([self._rows.get(request_id, -1) for request_id in cached.request_ids], dtype=np.int64)
         known = index >= 0
         self._num_computed_tokens[index[known]] = np.array(cached.num_computed_tokens, dtype=np.int64)[known]
 
@@ -96,26 +86,43 @@ class InputBatch:
         token_rows = np.repeat(rows, num_scheduled)
         positions = np.arange(len(token_rows)) + np.repeat(computed - query_start[:-1], num_scheduled)
         blocks, offsets = np.divmod(positions, self._block_size)
-        num_blocks = -(-int(sequence_lengths.max()) // self._block_size)
-        return StepInputs(
+        num_blocks = -(-(int(sequence_lengths.max()) + SPARE_TOKENS) // self._block_size)
+        self._block_ids.reserve(0, num_blocks)
+        sampling = np.flatnonzero(sequence_lengths == self._token_ids.lengths[rows])
+        is_decode = len(sampling) == len(rows) == len(positions)
+        step = StepInputs(
             request_ids=request_ids,
-            rows=rows,
             query_start=query_start,
             sequence_lengths=sequence_lengths,
-            block_table=self._block_ids.data[rows, :num_blocks],
+            block_table=np.ascontiguousarray(self._block_ids.data[rows, :num_blocks]),
             input_ids=self._token_ids.data[token_rows, positions].astype(np.int64),
             positions=positions,
             slot_mapping=self._block_ids.data[token_rows, blocks].astype(np.int64) * self._block_size + offsets,
-            sampling=np.flatnonzero(sequence_lengths == self._token_ids.lengths[rows]),
+            sampling_ids=request_ids if is_decode else [request_ids[index] for index in sampling.tolist()],
+            sampling_rows=rows[sampling],
+            next_positions=sequence_lengths if is_decode else sequence_lengths[sampling],
+            last_tokens=None if is_decode else query_start[sampling + 1] - 1,
         )
+        self._steady = SteadyDecode(step, self._block_ids, self._block_size) if is_decode else None
+        return step
 
-    def num_tokens(self, rows: Int64s) -> Int64s:
-        """How many tokens the requests in these rows have: the index of each one's next token."""
-        return self._token_ids.lengths[rows]
+    def append_tokens(self, step: StepInputs, token_ids: Int64s) -> None:
+        """What the requests of a step sampled, before the next step."""
+        self._token_ids.append(step.sampling_rows, token_ids)
+        if step.last_tokens is None:
+            np.copyto(step.input_ids, token_ids)
 
-    def append_tokens(self, rows: Int64s, token_ids: Int64s) -> None:
-        """A sampled token for each row."""
-        self._token_ids.append(rows, token_ids)
+    def _changed(self) -> None:
+        self.version += 1
+        self._steady = None
+
+    def _add_blocks(self, cached: CachedRequestData) -> None:
+        if not any(cached.new_block_ids):
+            return
+        for request_id, new_block_ids in zip(cached.request_ids, cached.new_block_ids, strict=True):
+            row = self._rows.get(request_id)
+            if new_block_ids and row is not None:
+                self._block_ids.extend_row(row, new_block_ids)
 
     def _select(self, request_ids: list[str], num_scheduled_tokens: dict[str, int]) -> tuple[Int64s, Int64s]:
         """Rows and scheduled tokens of these requests."""

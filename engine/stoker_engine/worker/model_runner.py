@@ -8,15 +8,19 @@ from torch import Tensor
 from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
-from stoker_engine.layers.attention import build_attention_metadata
 from stoker_engine.models.loader import LoadedModel
-from stoker_engine.sampling.grammar_mask import rows_of
+from stoker_engine.sampling.cpu_picker import CpuPicker
+from stoker_engine.sampling.grammar_mask import NO_BITMASKS, rows_of
+from stoker_engine.sampling.picker import Picker
 from stoker_engine.sampling.prompt_logprobs import PromptLogprobs
 from stoker_engine.sampling.sampler import Sampler
 from stoker_engine.sampling.sampling_metadata import SamplingMetadata, build_sampling_metadata
 from stoker_engine.sampling.sampling_state import SamplingState, new_sampling_state
+from stoker_engine.sampling.torch_picker import TorchPicker
+from stoker_engine.worker.device_inputs import DeviceInputs
 from stoker_engine.worker.growing_table import Int64s
-from stoker_engine.worker.input_batch import InputBatch, StepInputs
+from stoker_engine.worker.input_batch import InputBatch
+from stoker_engine.worker.step_inputs import StepInputs
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,16 +37,17 @@ class ModelRunner:
     def __init__(self, loaded: LoadedModel, vocab_size: int, engine_seed: int, kv_caches: list[Tensor]) -> None:
         """vocab_size: ids from there on are never sampled. engine_seed: for requests that bring no seed. kv_caches: one per layer."""
         self._model = loaded.model
-        self._ops = loaded.ops
         self._vocab_size = vocab_size
         self._engine_seed = engine_seed
         self._kv_caches = kv_caches
         self._batch = InputBatch(loaded.kv_cache_shape.block_size)
+        self._device_inputs = DeviceInputs(loaded.ops, kv_caches[0])
         self._sampling_states: dict[str, SamplingState] = {}
         self._prompt_logprobs = PromptLogprobs(vocab_size)
-        self._sampler = Sampler(vocab_size)
+        self._sampler = Sampler(vocab_size, _choose_picker(loaded, vocab_size))
         self._forwarded: _Forward | None = None
         self._metadata: SamplingMetadata | None = None
+        self._metadata_step: StepInputs | None = None
         self._metadata_key: tuple[int, bytes] = (0, b"")
 
     @torch.inference_mode()
@@ -54,17 +59,11 @@ class ModelRunner:
         if self._forwarded is not None:
             raise RuntimeError("execute_model before the tokens of the step before were sampled")
         self._update_requests(scheduler_output)
-        num_scheduled_tokens = scheduler_output.num_scheduled_tokens
-        output = ModelRunnerOutput(failures=self._batch.find_faults(num_scheduled_tokens))
-        if not num_scheduled_tokens:
+        output = ModelRunnerOutput()
+        step = self._batch.continue_step(scheduler_output) or self._begin_step(scheduler_output, output)
+        if not scheduler_output.num_scheduled_tokens:
             return output
-        if output.failures:
-            num_scheduled_tokens = {request_id: number for request_id, number in num_scheduled_tokens.items() if request_id not in output.failures}
-        computed = None
-        if num_scheduled_tokens:
-            step = self._batch.make_step(num_scheduled_tokens)
-            computed = step, self._forward(step)
-        self._forwarded = _Forward(output, computed)
+        self._forwarded = _Forward(output, None if step is None else (step, self._forward(step)))
         return None
 
     @torch.inference_mode()
@@ -78,7 +77,7 @@ class ModelRunner:
             step, hidden_states = computed
             if len(self._prompt_logprobs):
                 self._collect_prompt_logprobs(step, hidden_states, output)
-            if len(step.sampling):
+            if step.sampling_ids:
                 self._sample(step, hidden_states, grammar_output, output)
         return output
 
@@ -91,21 +90,20 @@ class ModelRunner:
             self._batch.add(request)
             self._sampling_states[request.request_id] = new_sampling_state(request, self._vocab_size, self._engine_seed)
             self._prompt_logprobs.add(request)
+
+    def _begin_step(self, scheduler_output: SchedulerOutput, output: ModelRunnerOutput) -> StepInputs | None:
+        """A step that does not just go on; None where no request of it can be run."""
         self._batch.update(scheduler_output.cached_requests)
+        num_scheduled_tokens = scheduler_output.num_scheduled_tokens
+        output.failures = failures = self._batch.find_faults(num_scheduled_tokens)
+        if failures:
+            num_scheduled_tokens = {request_id: number for request_id, number in num_scheduled_tokens.items() if request_id not in failures}
+        return self._batch.make_step(num_scheduled_tokens) if num_scheduled_tokens else None
 
     def _forward(self, step: StepInputs) -> Tensor:
         """Hidden states of the step's tokens, [T, hidden]."""
-        attention_metadata = build_attention_metadata(
-            self._ops,
-            query_start=step.query_start,
-            sequence_lengths=step.sequence_lengths,
-            block_table=step.block_table,
-            slot_mapping=step.slot_mapping,
-            kv_cache=self._kv_caches[0],
-        )
-        device = self._model.device
-        input_ids, positions = torch.from_numpy(step.input_ids).to(device), torch.from_numpy(step.positions).to(device)
-        return self._model.forward(input_ids, positions, attention_metadata, self._kv_caches)
+        inputs = self._device_inputs.of(step)
+        return self._model.forward(inputs.input_ids, inputs.positions, inputs.attention, self._kv_caches)
 
     def _collect_prompt_logprobs(self, step: StepInputs, hidden_states: Tensor, output: ModelRunnerOutput) -> None:
         for index, request_id in enumerate(step.request_ids):
@@ -117,33 +115,41 @@ class ModelRunner:
                 output.failures[request_id] = failure
 
     def _sample(self, step: StepInputs, hidden_states: Tensor, grammar_output: GrammarOutput | None, output: ModelRunnerOutput) -> None:
-        last_tokens = step.query_start[step.sampling + 1] - 1
-        if len(last_tokens) != len(hidden_states):
-            hidden_states = hidden_states[torch.from_numpy(last_tokens).to(hidden_states.device)]
-        rows = step.rows[step.sampling]
-        request_ids = [step.request_ids[index] for index in step.sampling.tolist()]
-        metadata = self._sampling_metadata(rows, request_ids)
-        bitmasks = {} if grammar_output is None else rows_of(grammar_output.bitmasks, request_ids)
-        sampled = self._sampler.sample(self._model.compute_logits(hidden_states), metadata, self._batch.num_tokens(rows), bitmasks)
-        output.failures.update({request_ids[row]: reason for row, reason in sampled.failures.items()})
-        self._record(rows, request_ids, sampled.token_ids, output)
-        output.logprobs = {request_ids[row]: lists for row, lists in sampled.logprobs.items()}
+        if step.last_tokens is not None:
+            hidden_states = hidden_states[torch.from_numpy(step.last_tokens).to(hidden_states.device)]
+        metadata = self._sampling_metadata(step)
+        bitmasks = NO_BITMASKS if grammar_output is None else rows_of(grammar_output.bitmasks, step.sampling_ids)
+        sampled = self._sampler.sample(self._model.compute_logits(hidden_states), metadata, step.next_positions, bitmasks)
+        for row, reason in sampled.failures.items():
+            output.failures[step.sampling_ids[row]] = reason
+        self._record(step, sampled.token_ids, metadata, output)
+        output.logprobs = {step.sampling_ids[row]: lists for row, lists in sampled.logprobs.items()}
 
-    def _record(self, rows: Int64s, request_ids: list[str], token_ids: Int64s, output: ModelRunnerOutput) -> None:
-        """Appends the new tokens to the requests that live on, and reports them."""
-        self._batch.append_tokens(rows, token_ids)
-        for request_id, token_id in zip(request_ids, token_ids.tolist(), strict=True):
-            if request_id in output.failures:
-                continue
-            self._sampling_states[request_id].append(token_id)
-            output.sampled_token_ids[request_id] = [token_id]
-            if request_id in self._prompt_logprobs:
-                output.prompt_logprobs[request_id] = self._prompt_logprobs.take(request_id)
+    def _record(self, step: StepInputs, token_ids: Int64s, metadata: SamplingMetadata, output: ModelRunnerOutput) -> None:
+        """Appends the new tokens to the requests, and reports them of those that live on."""
+        self._batch.append_tokens(step, token_ids)
+        new_tokens = token_ids.tolist()
+        for row, state in metadata.following:
+            state.append(new_tokens[row])
+        output.sampled_token_ids = {request_id: [token_id] for request_id, token_id in zip(step.sampling_ids, new_tokens, strict=True)}
+        for request_id in output.failures:
+            output.sampled_token_ids.pop(request_id, None)
+        if len(self._prompt_logprobs):
+            output.prompt_logprobs = {
+                request_id: self._prompt_logprobs.take(request_id) for request_id in output.sampled_token_ids if request_id in self._prompt_logprobs
+            }
 
-    def _sampling_metadata(self, rows: Int64s, request_ids: list[str]) -> SamplingMetadata:
+    def _sampling_metadata(self, step: StepInputs) -> SamplingMetadata:
         """Built again only when other requests sample than in the step before."""
-        key = (self._batch.version, rows.tobytes())
+        if self._metadata is not None and step is self._metadata_step:
+            return self._metadata
+        key = (self._batch.version, step.sampling_rows.tobytes())
         if self._metadata is None or key != self._metadata_key:
-            states = [self._sampling_states[request_id] for request_id in request_ids]
+            states = [self._sampling_states[request_id] for request_id in step.sampling_ids]
             self._metadata, self._metadata_key = build_sampling_metadata(states, self._vocab_size, self._model.device), key
+        self._metadata_step = step
         return self._metadata
+
+
+def _choose_picker(loaded: LoadedModel, vocab_size: int) -> Picker:
+    return TorchPicker(vocab_size) if loaded.ops.cpu is None else CpuPicker(loaded.ops.cpu, vocab_size)

@@ -7,13 +7,19 @@ import torch
 from torch import Tensor
 
 from stoker_engine.core.scheduler_output import NewRequestData
+from stoker_engine.sampling.cpu_picker import CpuPicker
+from stoker_engine.sampling.picker import Picker
 from stoker_engine.sampling.sampler import Sampler, SamplerOutput
 from stoker_engine.sampling.sampling_metadata import build_sampling_metadata
 from stoker_engine.sampling.sampling_state import SamplingState, new_sampling_state
+from stoker_engine.sampling.torch_picker import TorchPicker
 from stoker_engine.sampling_params import SamplingParams
+from stoker_kernels.cpu.library import find_instruction_set
+from stoker_kernels.cpu.ops import CpuOps
 
 MakeState = Callable[..., SamplingState]
 Sample = Callable[..., SamplerOutput]
+MakePicker = Callable[[int], Picker]
 
 
 @pytest.fixture
@@ -36,12 +42,23 @@ def make_state() -> MakeState:
     return make
 
 
+def _make_cpu_picker(vocab_size: int) -> Picker:
+    instruction_set = find_instruction_set()
+    assert instruction_set is not None, "the C++ ops are not built: make install"
+    return CpuPicker(CpuOps(instruction_set), vocab_size)
+
+
+@pytest.fixture(params=[TorchPicker, _make_cpu_picker], ids=["torch", "cpu"])
+def make_picker(request: pytest.FixtureRequest) -> MakePicker:
+    return request.param
+
+
 @pytest.fixture
-def sample() -> Sample:
+def sample(make_picker: MakePicker) -> Sample:
     def run(logits: Tensor, states: Sequence[SamplingState], positions: Sequence[int] | None = None, vocab_size: int | None = None) -> SamplerOutput:
         vocab_size = logits.shape[1] if vocab_size is None else vocab_size
         metadata = build_sampling_metadata(states, vocab_size, torch.device("cpu"))
         where = np.zeros(len(states), dtype=np.int64) if positions is None else np.array(positions, dtype=np.int64)
-        return Sampler(vocab_size).sample(logits.clone(), metadata, where)
+        return Sampler(vocab_size, make_picker(vocab_size)).sample(logits.clone(), metadata, where)
 
     return run

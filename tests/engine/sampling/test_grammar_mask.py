@@ -20,11 +20,11 @@ def bitmask(token_ids: Collection[int], vocab_size: int = VOCAB) -> bytes:
 
 
 @pytest.fixture
-def sample_rows(make_state: Callable[..., Any]) -> Callable[..., SamplerOutput]:
+def sample_rows(make_state: Callable[..., Any], make_picker: Callable[..., Any]) -> Callable[..., SamplerOutput]:
     def run(logits: torch.Tensor, params: list[SamplingParams], bitmasks: dict[int, bytes]) -> SamplerOutput:
         states = [make_state(one, request_id=f"r{row}", vocab_size=VOCAB) for row, one in enumerate(params)]
         metadata = build_sampling_metadata(states, VOCAB, torch.device("cpu"))
-        return Sampler(VOCAB).sample(logits.clone(), metadata, np.arange(len(params)), bitmasks)
+        return Sampler(VOCAB, make_picker(VOCAB)).sample(logits.clone(), metadata, np.arange(len(params)), bitmasks)
 
     return run
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from stoker_engine.sampling.candidates import find_candidates, survivors
+from stoker_engine.sampling.random_rows import find_random_rows
 from stoker_engine.sampling.sampler import Sampler
 from stoker_engine.sampling.sampling_metadata import build_sampling_metadata
 from stoker_engine.sampling_params import SamplingParams
@@ -124,8 +125,7 @@ def test_truncation_keeps_exactly_what_the_rules_keep(make_state, vocab_size: in
     # Halves make ties common.
     logits = torch.tensor([[rng.choice([round(rng.gauss(0, 3) * 2) / 2, rng.gauss(0, 3), -math.inf]) for _ in range(vocab_size)] for _ in params])
     logits[:, 0] = 1.0
-    metadata = build_sampling_metadata([make_state(p, vocab_size=vocab_size) for p in params], vocab_size, torch.device("cpu"))
-    truncation = metadata.random_rows[0].truncation
+    truncation = find_random_rows([make_state(p, vocab_size=vocab_size) for p in params], vocab_size, torch.device("cpu"))[0].truncation
     candidates = find_candidates(logits - logits.amax(dim=-1, keepdim=True), truncation)
     kept = survivors(candidates, truncation)
     for row, p in enumerate(params):
@@ -133,13 +133,13 @@ def test_truncation_keeps_exactly_what_the_rules_keep(make_state, vocab_size: in
 
 
 @pytest.mark.parametrize("truncation", [{}, {"top_p": 0.9}, {"top_k": 12}])
-def test_the_pick_follows_the_probabilities(make_state, truncation: dict[str, float]) -> None:
+def test_the_pick_follows_the_probabilities(make_state, make_picker, truncation: dict[str, float]) -> None:
     params, num_draws = SamplingParams(temperature=0.7, seed=1, **truncation), 20_000
     logits = torch.randn(1, 600, generator=torch.Generator().manual_seed(3)) * 2
     support = sorted(_support(logits[0].tolist(), params))
     expected = torch.softmax(logits[0, support].double() / 0.7, dim=0) * num_draws
     metadata = build_sampling_metadata([make_state(params, vocab_size=600)] * num_draws, 600, torch.device("cpu"))
-    token_ids = Sampler(600).sample(logits.repeat(num_draws, 1), metadata, np.arange(num_draws)).token_ids
+    token_ids = Sampler(600, make_picker(600)).sample(logits.repeat(num_draws, 1), metadata, np.arange(num_draws)).token_ids
     counts = torch.from_numpy(np.bincount(token_ids, minlength=600)[support]).double()
     assert counts.sum() == num_draws
     common = expected >= 5
