@@ -4,6 +4,9 @@ import torch
 import triton
 import triton.language as tl
 
+MIN_SIDE = 16
+"""Of the smallest matrix product."""
+
 
 @triton.jit
 def attend(

@@ -5,12 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from stoker_kernels.triton.attend import add_sinks, attend, attention_class, normalize
+from stoker_kernels.triton.attend import MIN_SIDE, add_sinks, attend, attention_class, normalize
 from stoker_kernels.triton.attention_plan import AttentionOptions, TritonAttentionPlan
 from stoker_kernels.triton.launch import launch_config, padded_size, product_dtype
-
-MIN_ROWS = 16
-"""Rows of the smallest matrix product."""
 
 
 @triton.jit
@@ -114,7 +111,7 @@ def _merge_kernel(
 def attend_decodes(output: Tensor, query: Tensor, kv_cache: Tensor, plan: TritonAttentionPlan, scale: float, options: AttentionOptions) -> None:
     """Fills the rows of output [T, num_heads, D], contiguous, that belong to the plan's decodes."""
     _, block_size, _, num_kv_heads, head_dim = kv_cache.shape
-    num_decodes, num_heads, padded_dim = len(plan.decodes), query.shape[1], padded_size(head_dim)
+    num_decodes, num_heads, padded_dim = len(plan.decodes), query.shape[1], padded_size(max(head_dim, MIN_SIDE))
     config = launch_config("decode_attention", attention_class(query.dtype, padded_dim), query.device)
     num_splits = max(1, triton.cdiv(plan.longest_decode, config["SPLIT"]))
     partial = torch.empty((num_decodes, num_heads, num_splits, head_dim + 2), dtype=torch.float32, device=query.device)
@@ -124,7 +121,7 @@ def attend_decodes(output: Tensor, query: Tensor, kv_cache: Tensor, plan: Triton
         *(partial, query, kv_cache, *steps, plan.block_table, options.kv_scale),
         *(scale, query.stride(0), query.stride(1), plan.block_table.stride(0), num_splits),
         **shape,
-        ROWS=max(MIN_ROWS, padded_size(num_heads // num_kv_heads)),
+        ROWS=max(MIN_SIDE, padded_size(num_heads // num_kv_heads)),
         BLOCK_SIZE=block_size,
         SOFT_CAP=options.soft_cap,
         PRODUCT=product_dtype(query),

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from stoker_kernels.triton.attend import add_sinks, attend, attention_class, normalize
+from stoker_kernels.triton.attend import MIN_SIDE, add_sinks, attend, attention_class, normalize
 from stoker_kernels.triton.attention_plan import CHUNK_ROWS, AttentionOptions, TritonAttentionPlan
 from stoker_kernels.triton.launch import launch_config, padded_size, product_dtype
 
@@ -73,7 +73,7 @@ def _prefill_kernel(
 def attend_chunks(output: Tensor, query: Tensor, kv_cache: Tensor, plan: TritonAttentionPlan, scale: float, options: AttentionOptions) -> None:
     """Fills the rows of output [T, num_heads, D], contiguous, that belong to the plan's chunks."""
     _, block_size, _, num_kv_heads, head_dim = kv_cache.shape
-    group, padded_dim = query.shape[1] // num_kv_heads, padded_size(head_dim)
+    group, padded_dim = query.shape[1] // num_kv_heads, padded_size(max(head_dim, MIN_SIDE))
     padded_group = padded_size(group)
     config = dict(launch_config("prefill_attention", attention_class(query.dtype, padded_dim), query.device))
     config["ROWS"] = max(config["ROWS"], padded_group)
