@@ -22,6 +22,7 @@ class Options:
     model_uri: str
     scale: float
     num_rounds: int
+    max_repeats: int
     settings: dict[str, str]
     only: tuple[str, ...]
 
@@ -40,7 +41,7 @@ class Options:
     ) -> Line:
         """One line, between bandwidth probes; its name has our engine's settings. A trial repeats nothing."""
         settings = "".join(f", {key}={value}" for key, value in self.settings.items())
-        return measure_line(name + settings, contestants, LinePlan(bandwidth, peak, self.num_rounds, MAX_REPEATS if self.scale == 1 else 0))
+        return measure_line(name + settings, contestants, LinePlan(bandwidth, peak, self.num_rounds, self.max_repeats if self.scale == 1 else 0))
 
     def report(self, benchmark: str) -> Report:
         """Where the lines go: kept for a full run, a trial's into build/."""
@@ -60,6 +61,7 @@ def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_R
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of our engine, named as its flag: max-num-seqs=64")
     parser.add_argument("--only", action="append", choices=lines, help="measure this line only; repeatable")
     parser.add_argument("--rounds", type=int, default=num_rounds, help="steady rounds of each line (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=MAX_REPEATS, help="most rounds more, of each line, to find steady ones (default: %(default)s)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the real number of requests or repetitions, to try a benchmark out")
     arguments = parser.parse_args()
     try:
@@ -68,7 +70,7 @@ def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_R
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))
     model_uri = arguments.model or (f"file://{peers[0].model}" if peers else DEMO_MODEL)
-    return Options(peers, model_uri, arguments.scale, arguments.rounds, settings, tuple(arguments.only or lines))
+    return Options(peers, model_uri, arguments.scale, arguments.rounds, arguments.repeats, settings, tuple(arguments.only or lines))
 
 
 def _setting(text: str) -> tuple[str, str]:
