@@ -69,7 +69,7 @@ def _style(*, shared: bool) -> str:
 
 
 def _title(document: Document) -> str:
-    peers = "".join(f", {version}" for version in document.peers.values())
+    peers = "".join(f", beside {version}" for version in document.peers.values())
     unstable = [line.name for line in document.lines if not line.is_stable]
     note = f"\nunstable, not judged: {'; '.join(unstable)}" if unstable else ""
     return f"{document.settings['model'].rpartition('/')[2]}, 128 in / 64 out{peers}\n{document.machine.summary}{note}"
