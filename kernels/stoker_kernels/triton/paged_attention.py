@@ -24,12 +24,12 @@ def paged_attention(
     sinks: Tensor | None = None,
     kv_scale: Tensor | None = None,
 ) -> Tensor:
-    """query [T, num_heads, D] → the same shape; a layer's kv_cache, contiguous, in query's dtype or float8_e4m3fn.
+    """query [T, num_heads, D] → the same shape, undefined in rows of no request; a layer's kv_cache, contiguous, in query's dtype or float8_e4m3fn.
 
     window: keys a row sees, its own with them. soft_cap: scores are cut to ±soft_cap by tanh. sinks [num_heads]: a logit of each head without a value.
     kv_scale float32 [2, num_kv_heads]: what the cache holds is multiplied by it.
     """
-    output = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
+    output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     options = AttentionOptions(window or 0, soft_cap or 0.0, sinks, kv_scale)
     if len(plan.decodes):
         attend_decodes(output, query, kv_cache, plan, scale, options)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -85,7 +85,9 @@ def on_random_shapes(request: pytest.FixtureRequest) -> Callable[..., Callable[[
 
     def draw(**strategies: Any) -> Callable[[Callable[..., None]], None]:
         def run(check: Callable[..., None]) -> None:
-            settings(max_examples=request.param, deadline=None, derandomize=True, database=None)(given(**strategies)(check))()
+            # On busy cores anything is slow.
+            drawn = settings(max_examples=request.param, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+            drawn(given(**strategies)(check))()
 
         return run
 
