@@ -3,6 +3,6 @@
 `choose_ops` returns the implementation for a model; reference.py says what each op computes, README.md the shapes.
 """
 
-from stoker_kernels.dispatch import Ops, choose_ops
+from stoker_kernels.dispatch import Ops, QuantizationError, choose_ops
 
-__all__ = ["Ops", "choose_ops"]
+__all__ = ["Ops", "QuantizationError", "choose_ops"]

@@ -13,14 +13,22 @@ from torch import Tensor
 from stoker_kernels import attention_plan, torch_ops
 from stoker_kernels.cpu.library import find_instruction_set
 from stoker_kernels.cpu.ops import CpuOps
+from stoker_kernels.cpu.packed_weight import WeightFormat
 from stoker_kernels.linear import make_linear
 
 logger = logging.getLogger(__name__)
+
+NOT_BUILT = "the C++ ops were not built; install g++ and install stoker again"
 
 Int64s = npt.NDArray[np.int64]
 Linear = Callable[[Tensor], Tensor]
 # Only the implementation that made a plan reads it.
 Plan = Any
+_WEIGHT_FORMATS = {"none": WeightFormat.BFLOAT16, "int8": WeightFormat.INT8, "int8-w8a8": WeightFormat.INT8_DOT}
+
+
+class QuantizationError(ValueError):
+    """The ops that a model would run on have no quantized weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +63,9 @@ TORCH_OPS = Ops(
 )
 
 
-def cpu_ops(instruction_set: str) -> Ops:
-    """The C++ ops in the build for one instruction set."""
-    cpu = CpuOps(instruction_set)
+def cpu_ops(instruction_set: str, quantization: str = "none") -> Ops:
+    """The C++ ops in the build for one instruction set, with linear layers whose weights are quantized in one of the ways of `choose_ops`."""
+    cpu = CpuOps(instruction_set, _WEIGHT_FORMATS[quantization])
     return Ops(
         name=f"cpu ({instruction_set})",
         kv_cache_shape=cpu.kv_cache_shape,
@@ -72,18 +80,23 @@ def cpu_ops(instruction_set: str) -> Ops:
     )
 
 
-def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int) -> Ops:
-    """The fastest implementation of all ops for a model in `dtype` on `device`. Raises ValueError for a device type without any."""
+def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int, quantization: str = "none") -> Ops:
+    """The fastest implementation of all ops for a model in `dtype` on `device`. quantization: none, int8 or int8-w8a8.
+
+    Raises ValueError for a device type without any, QuantizationError where the ops have no quantized weights.
+    """
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"no ops for device type {device.type!r}; there are ops for cpu, cuda")
     reason = _why_not_cpu_ops(device, dtype, block_size, head_dim)
     instruction_set = find_instruction_set()
     if reason is None and instruction_set is not None:
-        ops = cpu_ops(instruction_set)
-        logger.info("ops: %s", ops.name)
+        ops = cpu_ops(instruction_set, quantization)
+        logger.info("ops: %s, quantization: %s", ops.name, quantization)
         return ops
+    if quantization != "none":
+        raise QuantizationError(f"there are no ops for {quantization!r} here ({reason or NOT_BUILT})")
     if reason is None:
-        logger.warning("ops: torch, which is several times slower: the C++ ops were not built (install g++ and install stoker again)")
+        logger.warning("ops: torch, which is several times slower: %s", NOT_BUILT)
     else:
         logger.info("ops: torch (%s)", reason)
     return TORCH_OPS

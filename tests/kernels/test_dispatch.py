@@ -3,7 +3,7 @@ import logging
 import pytest
 import torch
 
-from stoker_kernels import choose_ops
+from stoker_kernels import QuantizationError, choose_ops
 
 CPU = torch.device("cpu")
 
@@ -28,6 +28,12 @@ def test_what_the_cpp_ops_cannot_do_runs_in_torch_and_the_log_says_why(
     with caplog.at_level(logging.INFO, "stoker_kernels"):
         assert choose_ops(CPU, dtype, block_size, head_dim).name == "torch"
     assert caplog.messages == [f"ops: torch ({reason})"]
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int8-w8a8"])
+def test_quantized_weights_without_ops_for_them_are_refused_with_the_reason(quantization: str) -> None:
+    with pytest.raises(QuantizationError, match=f"^there are no ops for '{quantization}' here .the C.. ops compute in bfloat16, the model is float32.$"):
+        choose_ops(CPU, torch.float32, 16, 64, quantization)
 
 
 def test_a_device_without_ops_is_refused_by_name() -> None:

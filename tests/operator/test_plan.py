@@ -34,6 +34,7 @@ def every_field() -> InferenceDeployment:
             replicas=2,
             engine=EngineSpec(
                 dtype="float32",
+                quantization="int8",
                 device="cpu",
                 max_model_len=1024,
                 max_num_seqs=7,

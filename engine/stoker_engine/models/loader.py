@@ -19,7 +19,7 @@ from stoker_engine.models.model import Model
 from stoker_engine.models.registry import ARCHITECTURES_BY_NAME
 from stoker_engine.models.safetensors_weights import open_directory
 from stoker_engine.models.weights import WeightPlacement, load_weights, make_dummy_weights
-from stoker_kernels import Ops, choose_ops
+from stoker_kernels import Ops, QuantizationError, choose_ops
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +59,15 @@ class Checkpoint(Protocol):
 def load_model(path: Path, config: EngineConfig, device: torch.device, on_progress: Callable[[float], None]) -> LoadedModel:
     """Loads the Hugging Face directory or GGUF file at `path`; `on_progress` gets the loaded share, 0 to 1.
 
-    Raises ModelLoadError if the files are missing, damaged or of a model that is not supported, ConfigError if max_model_len is beyond the model's context.
+    Raises ModelLoadError if the files are missing, damaged or of a model that is not supported, ConfigError if max_model_len is beyond the model's context or
+    the weights cannot be quantized as the configuration says.
     """
     checkpoint: Checkpoint = open_directory(path) if path.is_dir() else open_gguf(path)
     shape = checkpoint.shape
     architecture = ARCHITECTURES_BY_NAME[shape.architecture]
     max_model_len = resolve_max_model_len(config.max_model_len, shape)
     placement = WeightPlacement(resolve_dtype(config.dtype, shape.dtype, device), device, on_progress)
+    ops = _choose_ops(config, shape, placement)
     parameters = architecture.parameters(shape)
     if config.load_format == "dummy":
         weights = make_dummy_weights(parameters, placement, config.seed)
@@ -73,13 +75,20 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
         # Checkpoints of tied models may carry the head again.
         ignored = frozenset({HEAD} if shape.ties_embeddings else ())
         weights = load_weights(parameters, checkpoint.iterate_tensors(placement.dtype), placement, str(path), ignored)
-    ops = choose_ops(device, placement.dtype, config.block_size, shape.head_dim)
-    if ops.cpu is not None:
-        ops.cpu.set_num_threads(torch.get_num_threads())
     model = architecture.build(shape, weights, ops, max_model_len)
     logger.info("loaded %s: %s, %d layers, %s on %s", path, shape.architecture, shape.num_layers, placement.dtype, device)
     kv_cache_shape = KVCacheShape(shape.num_layers, config.block_size, shape.num_kv_heads, shape.head_dim)
     return LoadedModel(model, ops, shape, placement.dtype, kv_cache_shape, max_model_len)
+
+
+def _choose_ops(config: EngineConfig, shape: ModelShape, placement: WeightPlacement) -> Ops:
+    try:
+        ops = choose_ops(placement.device, placement.dtype, config.block_size, shape.head_dim, config.quantization)
+    except QuantizationError as error:
+        raise ConfigError(f"--quantization: {error}; use none") from error
+    if ops.cpu is not None:
+        ops.cpu.set_num_threads(torch.get_num_threads())
+    return ops
 
 
 def resolve_max_model_len(setting: int | None, shape: ModelShape) -> int:

@@ -45,6 +45,13 @@ def test_a_config_without_dtype_takes_that_of_the_tensors(tiny: Any) -> None:
 
 
 @pytest.mark.case("C054")
+def test_weights_that_cannot_be_quantized_are_refused_before_they_are_read(tiny: Any) -> None:
+    tiny.write()
+    (tiny.path / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"--quantization: there are no ops for 'int8' here \(the C\+\+ ops compute in bfloat16, .* float32\); use none"):
+        tiny.load(quantization="int8", dtype="float32")
+
+
 def test_a_max_model_len_beyond_the_models_context_is_refused_with_both_numbers(tiny: Any) -> None:
     tiny.write()
     with pytest.raises(ConfigError, match="--max-model-len: 513 is beyond the model's context of 512 tokens"):
