@@ -91,9 +91,12 @@ def _is_here(instruction_set: str) -> bool:
         return find_instruction_set() == instruction_set
 
 
-@pytest.fixture(params=filter(_is_here, instruction_sets()))
+HERE = [name for name in instruction_sets() if _is_here(name)]
+
+
+@pytest.fixture(params=[*((name, "none") for name in HERE), (HERE[0], "int8"), (HERE[0], "int8-w8a8")], ids="-".join)
 def ops(request: pytest.FixtureRequest) -> Ops:
-    ops = cpu_ops(request.param)
+    ops = cpu_ops(*request.param)
     assert ops.cpu is not None
     ops.cpu.set_num_threads(2)
     return ops

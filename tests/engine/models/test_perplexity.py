@@ -2,7 +2,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from stoker_engine.config import EngineConfig, ModelConfig
