@@ -12,6 +12,9 @@ Integers = npt.NDArray[np.integer]
 CHUNK_ROWS = 128
 """Query rows of a chunk's piece, a multiple of the rows of every tile: a kernel divides a piece by its own tiles."""
 
+ALIGNMENT = 4
+"""int32s in 16 bytes: a kernel is compiled once for pointers so aligned, and again for others."""
+
 
 @dataclass(frozen=True, slots=True)
 class TritonAttentionPlan:
@@ -54,9 +57,12 @@ def plan_attention(query_start: Integers, sequence_lengths: Integers, block_tabl
     first_pieces = np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces)
     chunk_rows = (np.arange(len(chunk_requests)) - first_pieces) * CHUNK_ROWS
     parts = [query_start, sequence_lengths, block_table, decodes, chunk_requests, chunk_rows]
-    buffer = _transfer(np.concatenate([part.reshape(-1) for part in parts]).astype(np.int32), kv_cache.device)
-    ends = np.cumsum([part.size for part in parts]).tolist()
-    starts, lengths, table, *lists = (buffer[end - part.size : end].view(part.shape) for part, end in zip(parts, ends, strict=True))
+    places = np.cumsum([0, *(-(-part.size // ALIGNMENT) * ALIGNMENT for part in parts)]).tolist()
+    array = np.zeros(places[-1], dtype=np.int32)
+    for place, part in zip(places[:-1], parts, strict=True):
+        array[place : place + part.size] = part.reshape(-1)
+    buffer = _transfer(array, kv_cache.device)
+    starts, lengths, table, *lists = (buffer[place : place + part.size].view(part.shape) for place, part in zip(places[:-1], parts, strict=True))
     return TritonAttentionPlan(buffer, starts, lengths, table, lists[0], lists[1], lists[2], int(sequence_lengths[decodes].max(initial=0)))
 
 

@@ -10,7 +10,7 @@ from stoker_kernels.triton.attention_plan import AttentionOptions, TritonAttenti
 from stoker_kernels.triton.launch import launch_config, padded_size, product_dtype
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "num_splits"])
 def _decode_kernel(
     partial: tl.tensor,  # [decodes, num_heads, splits, HEAD_DIM + 2]: a split's sum, its largest score, its total
     query: tl.tensor,  # [T, num_heads, HEAD_DIM]
@@ -62,7 +62,7 @@ def _decode_kernel(
         tl.store(places + HEAD_DIM + 1, total, mask=group < GROUP)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def _merge_kernel(
     output: tl.tensor,  # [T, num_heads, HEAD_DIM]
     partial: tl.tensor,

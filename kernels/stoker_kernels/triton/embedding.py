@@ -23,7 +23,7 @@ def _embedding_kernel(
     tl.store(output + token * size + columns, values, mask=columns < size)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _logits_kernel(
     logits: tl.tensor,  # float32 [R, vocabulary]
     hidden: tl.tensor,  # [T, SIZE]

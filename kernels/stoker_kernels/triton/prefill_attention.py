@@ -9,7 +9,7 @@ from stoker_kernels.triton.attention_plan import CHUNK_ROWS, AttentionOptions, T
 from stoker_kernels.triton.launch import launch_config, padded_size, product_dtype
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _prefill_kernel(
     output: tl.tensor,  # [T, num_heads, HEAD_DIM]
     query: tl.tensor,  # [T, num_heads, HEAD_DIM]

@@ -12,7 +12,7 @@ SYMMETRIC_ZERO = 8
 """The zero point of every group where none is given."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _int8_kernel(
     output: tl.tensor,  # [T, num_outputs]
     x: tl.tensor,  # [T, SIZE]
@@ -35,7 +35,7 @@ def _int8_kernel(
     tl.store(output + rows[:, None] * num_outputs + columns[None, :], scaled.to(output.dtype.element_ty), mask=is_row[:, None] & is_column[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _int4_kernel(
     output: tl.tensor,  # [T, num_outputs]
     x: tl.tensor,  # [T, NUM_GROUPS · GROUP_SIZE]

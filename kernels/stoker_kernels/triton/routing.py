@@ -10,7 +10,7 @@ from torch import Tensor
 from stoker_kernels.triton.launch import launch_config, padded_size
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _route_kernel(
     weights: tl.tensor,  # float32 [T, NUM_CHOSEN]
     experts: tl.tensor,  # int32 [T, NUM_CHOSEN]

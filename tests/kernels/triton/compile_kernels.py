@@ -1,6 +1,7 @@
-"""Compiles every kernel for an NVIDIA architecture (80, 90, …) without a GPU, by launches on tensors without memory; one JSON line for each compilation.
+"""Compiles every kernel for an NVIDIA architecture (80, 90, …) without a GPU, by launches on tensors without memory; one JSON line for each launch.
 
-python compile_kernels.py 90
+python compile_kernels.py 90              every kernel, in several shapes
+python compile_kernels.py 90 steps        those of steps of one model with other numbers of requests and lengths
 """
 
 import json
@@ -25,6 +26,8 @@ from stoker_kernels.triton.paged_attention import paged_attention, plan_attentio
 
 FP8, BF16 = torch.float8_e4m3fn, torch.bfloat16
 FIRST_WITH_FP8 = 89
+# Of temperatures, top_k, top_p, min_p and keys.
+SAMPLING_DTYPES = (torch.float32, torch.int32, torch.float32, torch.float32, torch.int64)
 
 
 class Target:
@@ -56,7 +59,13 @@ def compiled_not_launched() -> Iterator[None]:
 
 def report(name: str, kernel: Any) -> None:
     ptx = kernel.asm["ptx"]
-    facts = {"kernel": name, "stack_bytes": stack_bytes(kernel.asm["cubin"]), "shared_bytes": kernel.metadata.shared, "has_tensor_cores": "mma" in ptx}
+    facts = {
+        "kernel": name,
+        "stack_bytes": stack_bytes(kernel.asm["cubin"]),
+        "shared_bytes": kernel.metadata.shared,
+        "has_tensor_cores": "mma" in ptx,
+        "hash": kernel.hash,
+    }
     sys.stdout.write(json.dumps(facts) + "\n")
 
 
@@ -111,29 +120,47 @@ def launch_products(num_rows: int, dtype: torch.dtype) -> None:
 
 def launch_choices() -> None:
     """The ops that choose tokens or experts."""
-    logits, floats, keys = empty(4, 49152, dtype=torch.float32), empty(4, dtype=torch.float32), empty(4, dtype=torch.int64)
-    sampling.sample(logits, floats, empty(4, dtype=torch.int32), floats, floats, keys)
-    penalties.apply_penalties(logits, keys, floats, empty(5, dtype=torch.int32), empty(4, 3, dtype=torch.float32))
+    logits = empty(4, 49152, dtype=torch.float32)
+    sampling.sample(logits, *(empty(4, dtype=dtype) for dtype in SAMPLING_DTYPES))
+    penalties.apply_penalties(logits, empty(4, dtype=torch.int64), empty(4, dtype=torch.float32), empty(5, dtype=torch.int32), empty(4, 3, dtype=torch.float32))
     for num_experts, num_chosen in ((60, 4), (128, 8)):
         routing.route(empty(4, num_experts), num_chosen, renormalize=num_chosen == 8)
 
 
-def main(architecture: int) -> None:
+def launch_steps() -> None:
+    kv_cache, weight, scales = empty(9, 16, 2, 3, 64), empty(512, 4096, dtype=torch.int8), empty(512, dtype=torch.float32)
+    for num_requests, num_blocks, length in ((1, 1, 5), (2, 7, 100), (3, 16, 200), (5, 70, 1000), (16, 80, 600)):
+        lengths, block_table = np.full(num_requests, length), np.zeros((num_requests, num_blocks), dtype=np.int32)
+        for num_rows in (1, 4):
+            plan = plan_attention(num_rows * np.arange(num_requests + 1), lengths + num_rows, block_table, kv_cache)
+            paged_attention(empty(num_requests * num_rows, 9, 64), kv_cache, plan, 0.1)
+        quantized.int8_matmul(empty(num_requests, 4096), weight, scales)
+        sampling.sample(empty(num_requests, 1000, dtype=torch.float32), *(empty(num_requests, dtype=dtype) for dtype in SAMPLING_DTYPES))
+
+
+def launch_everything(architecture: int) -> None:
+    for dtype in (BF16, torch.float16, torch.float32):
+        launch_row_ops(dtype)
+        launch_cache_ops(64, dtype, dtype)
+    for head_dim, dtype in ((64, BF16), (80, BF16), (96, torch.float16), (128, BF16), (256, BF16), (64, torch.float32), (256, torch.float32)):
+        launch_attention(head_dim, dtype, dtype)
+    launch_attention(64, BF16, BF16, window=100, soft_cap=30.0, sinks=empty(9))
+    if architecture >= FIRST_WITH_FP8:
+        launch_cache_ops(80, BF16, FP8)
+        launch_attention(128, BF16, FP8)
+    for num_rows in (4, 64):
+        launch_products(num_rows, BF16)
+    launch_choices()
+
+
+def main(architecture: int, *what: str) -> None:
     driver.set_active(Target(architecture))
     with compiled_not_launched():
-        for dtype in (BF16, torch.float16, torch.float32):
-            launch_row_ops(dtype)
-            launch_cache_ops(64, dtype, dtype)
-        for head_dim, dtype in ((64, BF16), (80, BF16), (96, torch.float16), (128, BF16), (256, BF16), (64, torch.float32), (256, torch.float32)):
-            launch_attention(head_dim, dtype, dtype)
-        launch_attention(64, BF16, BF16, window=100, soft_cap=30.0, sinks=empty(9))
-        if architecture >= FIRST_WITH_FP8:
-            launch_cache_ops(80, BF16, FP8)
-            launch_attention(128, BF16, FP8)
-        for num_rows in (4, 64):
-            launch_products(num_rows, BF16)
-        launch_choices()
+        if what == ("steps",):
+            launch_steps()
+        else:
+            launch_everything(architecture)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -158,4 +158,5 @@ def test_all_of_a_plan_on_the_device_is_one_tensor(randn: Callable[..., Tensor])
     plan = plan_attention(step.query_start, step.lengths, step.block_table, step.kv_cache)
     views = (plan.query_start, plan.sequence_lengths, plan.block_table, plan.decodes, plan.chunk_requests, plan.chunk_rows)
     assert {view.untyped_storage().data_ptr() for view in views} == {plan.buffer.untyped_storage().data_ptr()}
+    assert [view.data_ptr() % 16 for view in views] == [plan.buffer.data_ptr() % 16] * len(views)
     assert (plan.decodes.tolist(), plan.chunk_requests.tolist(), plan.chunk_rows.tolist()) == ([0], [1, 1, 1, 2], [0, 128, 256, 0])
