@@ -8,24 +8,25 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 from torch import Tensor
 
+from stoker_kernels.cpu.build import library_path
 from stoker_kernels.cpu.ops import CpuOps
 
 ENDS_WHILE_IT_COMPUTES = """
-import threading
-import torch
-from stoker_kernels.cpu.library import find_instruction_set
-from stoker_kernels.cpu.ops import CpuOps
+import ctypes, sys, threading
 
-ops = CpuOps(find_instruction_set())
-ops.set_num_threads(3)
-x, packed, computes = torch.zeros(64, 512).bfloat16(), ops.pack(torch.zeros(512, 512).bfloat16()), threading.Event()
+library, size, rows = ctypes.CDLL(sys.argv[1]), 576, 64
+library.stoker_set_num_threads(ctypes.c_int64(3))
+x, weight, out, computes = bytearray(2 * size * rows), bytearray(2 * size), bytearray(2 * size * rows), threading.Event()
+x, weight, out = ((ctypes.c_char * len(array)).from_buffer(array) for array in (x, weight, out))
+sizes = ctypes.c_int64(size), ctypes.c_int64(rows)
 
 def compute():
     while True:
-        ops.linear(x, packed)
+        library.stoker_rms_norm(x, *sizes, weight, sizes[0], ctypes.c_float(1e-5), out)
         computes.set()
 
 threading.Thread(target=compute, daemon=True).start()
@@ -70,6 +71,9 @@ def test_the_number_of_threads_may_change_while_others_compute(ops: CpuOps, rand
     assert all(torch.equal(result, expected) for result in results)
 
 
-def test_a_process_may_end_while_a_thread_of_it_computes() -> None:
-    done = subprocess.run([sys.executable, "-c", ENDS_WHILE_IT_COMPUTES], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize("num_processes", [5, pytest.param(100, marks=pytest.mark.stress)])
+def test_a_process_may_end_while_a_thread_of_it_computes(ops: CpuOps, num_processes: int) -> None:
+    for _ in range(num_processes):
+        program = [sys.executable, "-I", "-S", "-c", ENDS_WHILE_IT_COMPUTES, str(library_path(ops.instruction_set))]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -11,7 +11,8 @@ using namespace stoker;
 namespace {
 
 std::mutex pool_mutex;
-std::unique_ptr<Pool> pool;
+// Never destroyed: a process may end while a thread of it computes.
+std::unique_ptr<Pool>& pool = *new std::unique_ptr<Pool>;
 
 Pool& shared_pool() {
   if (!pool) pool = std::make_unique<Pool>(1);
@@ -28,7 +29,7 @@ void in_parallel(Body body) {
 // A linear layer by itself, with room for its input in one byte that all such calls share.
 template <typename Epilogue>
 void run_linear(const bf16* x, int64_t stride, int64_t rows, const Matrix& weights, const Epilogue& epilogue) {
-  static QuantizedRows quantized;
+  static QuantizedRows& quantized = *new QuantizedRows;
   std::lock_guard<std::mutex> lock(pool_mutex);
   if (weights.format == Format::kInt8Dot) quantized.reserve(rows, weights.inputs);
   shared_pool().run([&](Worker& worker) { linear(worker, {x, stride, rows, quantized}, weights, epilogue); });
