@@ -35,7 +35,8 @@ def test_int4_matmul_equals_the_reference(on_random_shapes: Callable, randn: Cal
 
 
 def test_quantized_weights_of_the_reference_are_near_the_weights(randn: Callable[..., Tensor]) -> None:
-    weight, identity = randn(0, 40, 128), torch.eye(128)
+    weight = randn(0, 40, 128)
+    identity = torch.eye(128, device=weight.device)
     eight, four = reference.quantize_int8(weight), reference.quantize_int4(weight, 32)
     for whole, step in (
         (reference.int8_matmul(identity, *eight).T, eight[1][:, None]),
