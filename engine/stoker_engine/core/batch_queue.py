@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from stoker_engine.core.constrained import awaits_tokens, make_grammar_output
@@ -11,6 +10,7 @@ from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.core.stepping import StepUpdate, failure_logged
 from stoker_engine.executor.base import Executor
+from stoker_engine.executor.pending import Pending
 
 
 @dataclass(slots=True, frozen=True)
@@ -18,8 +18,8 @@ class Batch:
     """A step under way. `sampled` is None while the sampling is deferred, and for a step of zero tokens, which the forward answers."""
 
     scheduler_output: SchedulerOutput
-    forward: Future[ModelRunnerOutput | None]
-    sampled: Future[ModelRunnerOutput] | None
+    forward: Pending[ModelRunnerOutput | None]
+    sampled: Pending[ModelRunnerOutput] | None
 
     def result(self) -> ModelRunnerOutput:
         """Waits for it. A failure of the forward is told as such, not as the sampling's."""
@@ -73,7 +73,7 @@ class BatchQueue:
             else:
                 self._sample(scheduler_output, forward)
 
-    def _sample(self, scheduler_output: SchedulerOutput, forward: Future[ModelRunnerOutput | None]) -> None:
+    def _sample(self, scheduler_output: SchedulerOutput, forward: Pending[ModelRunnerOutput | None]) -> None:
         sampled = self._executor.sample_tokens(make_grammar_output(self._scheduler))
         self._batches.append(Batch(scheduler_output, forward, sampled))
 

@@ -1,13 +1,13 @@
 """Executor: what the engine core asks of the workers."""
 
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
 from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
+from stoker_engine.executor.pending import Pending
 from stoker_engine.protocol import ModelDownload
 
 
@@ -38,7 +38,7 @@ class Executor(Protocol):
     """Runs the model. Called from the engine core's thread only: fetch_model, load_model, profile, initialize_kv_cache, then steps, shutdown at the end.
 
     A step is `execute_model` and, where it has tokens, `sample_tokens` after it. Calls complete in the order they were made, whether or not their
-    futures were waited for. What a step raises, at once or in its future, is fatal; `sleep`, `wake_up` and the profile's calls may fail alone.
+    results were waited for. What a step raises, at once or in its result, is fatal; `sleep`, `wake_up` and the profile's calls may fail alone.
     """
 
     def fetch_model(self, on_progress: OnDownload) -> None:
@@ -53,15 +53,15 @@ class Executor(Protocol):
     def initialize_kv_cache(self, num_blocks: int) -> None:
         """Allocates the KV cache and warms the kernels up."""
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Pending[ModelRunnerOutput | None]:
         """One step's forward. None: it is done, and `sample_tokens` has its tokens. A step of zero tokens, which only carries ended requests, is
         answered directly."""
 
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> Future[ModelRunnerOutput]:
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> Pending[ModelRunnerOutput]:
         """The tokens of the forward before. It comes before the next forward, which may need them."""
 
     def register_failure_callback(self, callback: Callable[[str], None]) -> None:
-        """`callback` is told, on any thread, why a worker ended outside a call. Futures that wait for it fail then, too."""
+        """`callback` is told, on any thread, why a worker ended outside a call. Results that wait for it fail then, too."""
 
     def sleep(self, level: int) -> None:
         """Gives the device's memory back: level 1 keeps the weights on the host, level 2 drops them. Where it fails half-way, `wake_up` takes all back."""

@@ -1,7 +1,6 @@
 """UniprocExecutor: one worker in this process."""
 
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from stoker_engine.config import EngineConfig, max_batches_in_flight
@@ -9,6 +8,7 @@ from stoker_engine.core.grammar import GrammarOutput
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.executor.base import ModelDescription, OnDownload
+from stoker_engine.executor.pending import Done, Pending
 from stoker_engine.executor.worker_thread import WorkerThread
 from stoker_engine.worker.worker import Worker
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class UniprocExecutor:
-    """An Executor in the engine core's own thread, whose futures are done when they are returned; on a thread of the worker's where more than one
+    """An Executor in the engine core's own thread, whose results are there when it returns; on a thread of the worker's where more than one
     batch may be in flight."""
 
     def __init__(self, config: EngineConfig) -> None:
@@ -41,10 +41,10 @@ class UniprocExecutor:
     def initialize_kv_cache(self, num_blocks: int) -> None:
         self._call(self._worker.initialize_kv_cache, num_blocks).result()
 
-    def execute_model(self, scheduler_output: SchedulerOutput) -> Future[ModelRunnerOutput | None]:
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Pending[ModelRunnerOutput | None]:
         return self._call(self._worker.execute_model, scheduler_output)
 
-    def sample_tokens(self, grammar_output: GrammarOutput | None) -> Future[ModelRunnerOutput]:
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> Pending[ModelRunnerOutput]:
         return self._call(self._worker.sample_tokens, grammar_output)
 
     def register_failure_callback(self, callback: Callable[[str], None]) -> None:
@@ -74,9 +74,7 @@ class UniprocExecutor:
             if freed.done():  # else the thread hangs in a step, and the end of the process frees the device
                 freed.result()
 
-    def _call(self, call: Callable[..., T], *args: Any) -> Future[T]:
+    def _call(self, call: Callable[..., T], *args: Any) -> Pending[T]:
         if self._thread is not None:
             return self._thread.submit(call, *args)
-        future: Future[T] = Future()
-        future.set_result(call(*args))
-        return future
+        return Done(call(*args))

@@ -46,16 +46,40 @@ class FusedLlama:
             cos_sin.data_ptr(),
             shape.rms_norm_epsilon,
         )
-        self._logits = torch.empty(0, shape.vocab_size)
+        self._most_logits = self._logits = torch.empty(0, shape.vocab_size)
+        # What the last step was called with, whose addresses are in `_step`.
+        self._arguments: tuple[Tensor | None, Tensor | None, AttentionMetadata | None, Tensor | None] = (None, None, None, None)
+        self._step = Step()
         # No reference to the caches: whoever drops them frees them.
         self._first_cache: weakref.ref[Tensor] | None = None
         self._cache_pointers = (c_void_p * 0)()
 
     def forward(self, input_ids: Tensor, positions: Tensor, attention_metadata: AttentionMetadata, kv_caches: list[Tensor]) -> Tensor:
+        """The result is overwritten by the next call with the same tensors, whose values may be others."""
         if self._first_cache is None or self._first_cache() is not kv_caches[0]:
             self._point_to(kv_caches)
+        ids, where, metadata, hidden = self._arguments
+        if hidden is None or ids is not input_ids or where is not positions or metadata is not attention_metadata:
+            hidden = self._prepare(input_ids, positions, attention_metadata)
+        self._ops.library.stoker_run_step(byref(self._model), byref(self._step), self._workspace.pointer)
+        return hidden
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """The result is overwritten by the next call."""
+        num_rows = hidden.shape[0]
+        if num_rows > MAX_KEPT_ROWS:
+            return self._ops.linear_to_floats(hidden, self._head, torch.empty(num_rows, self._head.outputs))
+        if num_rows != self._logits.shape[0]:
+            if num_rows > self._most_logits.shape[0]:
+                self._most_logits = torch.empty(num_rows, self._head.outputs)
+            self._logits = self._most_logits[:num_rows]
+        return self._ops.linear_to_floats(hidden, self._head, self._logits)
+
+    def _prepare(self, input_ids: Tensor, positions: Tensor, attention_metadata: AttentionMetadata) -> Tensor:
+        """Lays out a step for C++, and says where its hidden states will be."""
         hidden = torch.empty(len(input_ids), self._hidden_size, dtype=self.dtype)
-        step = Step(
+        self._arguments = input_ids, positions, attention_metadata, hidden
+        self._step = Step(
             len(input_ids),
             input_ids.data_ptr(),
             positions.data_ptr(),
@@ -64,20 +88,12 @@ class FusedLlama:
             self._cache_pointers,
             hidden.data_ptr(),
         )
-        self._ops.library.stoker_run_step(byref(self._model), byref(step), self._workspace.pointer)
         return hidden
-
-    def compute_logits(self, hidden: Tensor) -> Tensor:
-        """The result is overwritten by the next call."""
-        if len(hidden) > MAX_KEPT_ROWS:
-            return self._ops.linear_to_floats(hidden, self._head, torch.empty(len(hidden), self._head.outputs))
-        if len(hidden) > len(self._logits):
-            self._logits = torch.empty(len(hidden), self._head.outputs)
-        return self._ops.linear_to_floats(hidden, self._head, self._logits)
 
     def _point_to(self, kv_caches: list[Tensor]) -> None:
         self._first_cache = weakref.ref(kv_caches[0])
         self._cache_pointers = (c_void_p * len(kv_caches))(*(cache.data_ptr() for cache in kv_caches))
+        self._arguments = (None, None, None, None)
         for layer in self._layers:
             layer.attention.block_size = kv_caches[0].shape[2] * GROUP_TOKENS
 

@@ -38,12 +38,10 @@ class GrowingTable:
         self.data[row, start:end] = values
         self.lengths[row] = end
 
-    def append(self, rows: Int64s, values: Int64s) -> None:
-        """Appends one value to each of several distinct rows."""
-        ends = self.lengths[rows]
-        self.reserve(0, int(ends.max(initial=-1)) + 1)
-        self.data[rows, ends] = values
-        self.lengths[rows] = ends + 1
+    def append(self, rows: Int64s, lengths: Int64s, values: Int64s) -> None:
+        """Appends one value to each of several distinct rows, given their lengths. `reserve` has made room."""
+        self.data[rows, lengths] = values
+        self.lengths[rows] = lengths + 1
 
 
 def _power_of_two(number: int) -> int:

@@ -86,7 +86,9 @@ class InputBatch:
         token_rows = np.repeat(rows, num_scheduled)
         positions = np.arange(len(token_rows)) + np.repeat(computed - query_start[:-1], num_scheduled)
         blocks, offsets = np.divmod(positions, self._block_size)
-        num_blocks = -(-(int(sequence_lengths.max()) + SPARE_TOKENS) // self._block_size)
+        longest = int(sequence_lengths.max()) + SPARE_TOKENS
+        num_blocks = -(-longest // self._block_size)
+        self._token_ids.reserve(0, longest + 1)
         self._block_ids.reserve(0, num_blocks)
         sampling = np.flatnonzero(sequence_lengths == self._token_ids.lengths[rows])
         is_decode = len(sampling) == len(rows) == len(positions)
@@ -108,7 +110,7 @@ class InputBatch:
 
     def append_tokens(self, step: StepInputs, token_ids: Int64s) -> None:
         """What the requests of a step sampled, before the next step."""
-        self._token_ids.append(step.sampling_rows, token_ids)
+        self._token_ids.append(step.sampling_rows, step.next_positions, token_ids)
         if step.last_tokens is None:
             np.copyto(step.input_ids, token_ids)
 

@@ -49,7 +49,7 @@ class SteadyDecode:
         self._num_computed_tokens = step.sequence_lengths.tolist()
         np.floor_divide(step.positions, self._block_size, out=self._blocks)
         np.take(self._block_ids.lengths, step.sampling_rows, out=self._num_blocks, mode="clip")
-        if np.greater_equal(self._blocks, self._num_blocks, out=self._is_missing).any():
+        if np.count_nonzero(np.greater_equal(self._blocks, self._num_blocks, out=self._is_missing)):
             return None
         np.add(self._blocks, self._row_starts, out=self._blocks)
         np.take(self._flat_table, self._blocks, out=self._slot_blocks, mode="clip")

@@ -55,7 +55,7 @@ class CpuOps:
     def linear_to_floats(self, x: Tensor, weight: PackedWeight, out: Tensor) -> Tensor:
         """The same in float32, not rounded, into out [≥ rows, outputs]; returns its rows."""
         self.library.stoker_linear_to_floats(*_rows(x, weight.inputs), byref(weight.matrix()), out.data_ptr())
-        return out[: len(x)]
+        return out if out.shape[0] == x.shape[0] else out[: x.shape[0]]
 
     def linear_add(self, x: Tensor, weight: PackedWeight, residual: Tensor) -> None:
         """residual [rows, outputs] += the product."""
@@ -144,7 +144,7 @@ def _rows(x: Tensor, size: int) -> tuple[int, int, int]:
     """Address, stride and number of the rows of x [rows, size]."""
     if x.dtype != torch.bfloat16 or x.shape[1] != size or x.stride(1) != 1 or x.stride(0) % 2:
         raise ValueError(f"rows of {size} bfloat16 are needed, there are {tuple(x.shape)} of {x.dtype} with strides {x.stride()}")
-    return x.data_ptr(), x.stride(0), len(x)
+    return x.data_ptr(), x.stride(0), x.shape[0]
 
 
 def _checked(x: Tensor, name: str) -> Tensor:
