@@ -44,13 +44,19 @@ inline void split_rows(int64_t rows, Body&& body) {
   }
 }
 
+// From this many rows on the processor looks too few codes ahead by itself: 12 rows take 0.82 of the time when they are asked for. Fewer rows gain nothing.
+constexpr int kPrefetchedRows = 6;
+
 // A function of its own: where GCC 12 inlines it, it takes some sums out of their registers, which doubles the time.
 template <int rows, typename Load, typename Epilogue>
 [[gnu::noinline]] void multiply_rows(const Input& in, int64_t first_row, const Load load_columns, const Matrix& weights, int64_t tile, const Epilogue& epilogue) {
   Tile<rows, 2> result;
   result.clear();
   const auto* x = reinterpret_cast<const uint32_t*>(in.x + first_row * in.stride);
-  result.add(x, in.stride / 2, static_cast<int>(weights.inputs / 2), load_columns);
+  result.add(x, in.stride / 2, static_cast<int>(weights.inputs / 2), [&](int i, Pairs(&column)[2]) {
+    load_columns(i, column);
+    if constexpr (rows >= kPrefetchedRows) load_columns.prefetch(i);
+  });
   finish<rows>(result.sums, weights, tile, first_row, epilogue);
 }
 
@@ -60,6 +66,7 @@ struct LoadPairs {
   inline void operator()(int i, Pairs (&column)[2]) const {
     for (int c = 0; c < 2; ++c) column[c] = load_pairs(pairs + static_cast<ptrdiff_t>(i) * kTileColumns + c * kLanes);
   }
+  inline void prefetch(int) const {}
 };
 
 // Columns of codes, converted.
@@ -67,6 +74,7 @@ struct ConvertPairs {
   Int8Tables tables;
   const uint8_t* codes;
   inline void operator()(int i, Pairs (&column)[2]) const { load_int8_pairs(tables, codes + static_cast<ptrdiff_t>(i) * kPairBytes, column); }
+  inline void prefetch(int i) const { __builtin_prefetch(codes + static_cast<ptrdiff_t>(i) * kPairBytes + 1024); }
 };
 
 // The same, which leaves a copy for the next rows.
@@ -77,6 +85,7 @@ struct ConvertAndKeepPairs {
     convert(i, column);
     for (int c = 0; c < 2; ++c) store_pairs(copy + static_cast<ptrdiff_t>(i) * kTileColumns + c * kLanes, column[c]);
   }
+  inline void prefetch(int i) const { convert.prefetch(i); }
 };
 
 template <typename Epilogue>
