@@ -21,6 +21,7 @@ TABLES = {
     "start": "Start",
     "memory": "Memory",
     "scheduler": "Scheduler alone",
+    "step": "A decode step beside the model",
     "protocol": "api → engine → api, with a model that costs nothing",
     "kernels": "Ops alone",
     "reconcile": "Operator",
