@@ -1,7 +1,7 @@
 // From logits to a token: the largest one, or a draw after temperature, min_p, top_k and top_p. A row's token depends on that row alone.
 //
-// The rules and the noise are those of reference/sampling.py. A vocabulary is never sorted: one pass finds the few tokens that can be kept, a histogram of
-// their logits the bin in which top_p ends, and only that bin is sorted.
+// The rules and the noise are those of reference/sampling.py. A vocabulary is never sorted: one pass finds the few tokens that can be kept, bisection a
+// narrow range of logits in which top_p ends, and only that range is sorted.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace stoker {
 constexpr int64_t kRaceBlock = 256;  // tokens: what nothing is cut from races among blocks, then inside the winner
 constexpr int64_t kMaximaBlock = 64;
 constexpr float kNever = -700.0f;  // a logit so far below the largest is no candidate
-constexpr int kBinsPerUnit = 16;
-constexpr int kNumBins = 512;
+constexpr int kBisections = 10;  // of a range of some 15 units: what is left has few tokens
+constexpr size_t kFewTokens = 48;  // are sorted as they are
 
 // How a row is sampled. Off are: a temperature of 0 (greedy), top_p 1, top_k 0, log_min_p -infinity.
 struct SamplingRow {
@@ -67,13 +67,13 @@ struct SamplingScratch {
   std::vector<float> weights;
   std::vector<int32_t> token_ids;
   std::vector<float> sorted;
-  std::vector<int32_t> last_bin;
-  double bins[kNumBins];
+  std::vector<int32_t> range;
 
   void reserve(int64_t vocabulary) {
     size_t padded = static_cast<size_t>((vocabulary + kRaceBlock - 1) / kRaceBlock * kRaceBlock);
     if (scaled.size() == padded) return;
-    scaled.resize(padded), values.resize(padded), weights.resize(padded), token_ids.resize(padded), sorted.resize(padded), last_bin.resize(padded);
+    const size_t with_slack = padded + kLanes;  // vectors are written whole
+    scaled.resize(padded), sorted.resize(padded), range.resize(padded), values.resize(with_slack), weights.resize(with_slack), token_ids.resize(with_slack);
     maxima.resize(padded / kMaximaBlock), sums.resize(padded / kRaceBlock);
   }
 };
@@ -143,6 +143,9 @@ inline double scale(const float* logits, int64_t vocabulary, float top, float te
   return sum;
 }
 
+// What lies past the candidates is never at least anything.
+inline void end_candidates(size_t number, SamplingScratch& s) { store(s.values.data() + number, broadcast(-std::numeric_limits<float>::infinity())); }
+
 // Collects the tokens whose scaled logits reach `bound`, and returns their number.
 inline size_t find_candidates(float bound, SamplingScratch& s) {
   const Floats bounds = broadcast(bound);
@@ -150,25 +153,24 @@ inline size_t find_candidates(float bound, SamplingScratch& s) {
   for (size_t block = 0; block < s.maxima.size(); ++block) {
     if (s.maxima[block] < bound) continue;
     for (size_t i = block * kMaximaBlock; i < (block + 1) * kMaximaBlock; i += kLanes) {
-      for (uint32_t lanes = lanes_at_least(load(s.scaled.data() + i), bounds); lanes; lanes &= lanes - 1) {
-        const size_t token_id = i + static_cast<size_t>(__builtin_ctz(lanes));
-        s.values[number] = s.scaled[token_id];
-        s.token_ids[number++] = static_cast<int32_t>(token_id);
-      }
+      const Floats x = load(s.scaled.data() + i);
+      const uint32_t lanes = lanes_at_least(x, bounds);
+      store_lanes(lanes, x, static_cast<int32_t>(i), s.values.data() + number, s.token_ids.data() + number);
+      number += static_cast<size_t>(__builtin_popcount(lanes));
     }
   }
+  end_candidates(number, s);
   return number;
 }
 
-// Keeps the candidates that `keeps` says, given their places, in their order.
-template <typename Keeps>
-inline size_t keep_candidates(size_t number, SamplingScratch& s, Keeps keeps) {
+// Keeps the candidates of at least `bound`, in their order.
+inline size_t keep_at_least(float bound, size_t number, SamplingScratch& s) {
   size_t kept = 0;
   for (size_t i = 0; i < number; ++i) {
-    if (!keeps(i)) continue;
-    s.values[kept] = s.values[i], s.weights[kept] = s.weights[i], s.token_ids[kept] = s.token_ids[i];
-    ++kept;
+    if (s.values[i] < bound) continue;
+    s.values[kept] = s.values[i], s.token_ids[kept++] = s.token_ids[i];
   }
+  end_candidates(kept, s);
   return kept;
 }
 
@@ -189,58 +191,98 @@ inline float top_k_bound(int64_t k, SamplingScratch& s) {
   return s.sorted[static_cast<size_t>(k - 1)];
 }
 
-inline int bin_of(float value) { return static_cast<int>(std::min(-value * kBinsPerUnit, static_cast<float>(kNumBins - 1))); }
+// What the candidates of at least `bound` weigh.
+inline double weight_at_least(float bound, size_t number, const SamplingScratch& s) {
+  constexpr size_t part = 16 * kLanes;  // summed in float32
+  const Floats bounds = broadcast(bound);
+  double weight = 0.0;
+  for (size_t begin = 0; begin < number; begin += part) {
+    Floats sums = zeros();
+    for (size_t i = begin; i < std::min(begin + part, number); i += kLanes) {
+      sums = sums + only(lanes_at_least(load(s.values.data() + i), bounds), load(s.weights.data() + i));
+    }
+    weight += total(sums);
+  }
+  return weight;
+}
 
-// Keeps a candidate if those before it, by descending logit, then ascending token id, weigh less than `target`.
-inline size_t cut_nucleus(double target, size_t number, SamplingScratch& s) {
-  std::fill_n(s.bins, kNumBins, 0.0);
-  for (size_t i = 0; i < number; ++i) s.bins[bin_of(s.values[i])] += s.weights[i];
+// Where a row's tokens end: those above `value` are kept, and of those equal to it the candidates up to the place `last`.
+struct Cut {
+  float value;
+  size_t last;
+
+  bool keeps(size_t place, float x) const { return x > value || (x == value && place <= last); }
+};
+
+// Keeps a candidate if those before it, by descending logit, then ascending token id, weigh less than `target`. lowest: no candidate is below it.
+inline Cut cut_nucleus(double target, float lowest, size_t number, SamplingScratch& s) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  // Surely too much from `low` on, surely too little from `high` on; rounding decides nothing.
+  float low = -infinity, high = infinity;
   double before = 0.0;
-  int last = 0;
-  while (last < kNumBins - 1 && before + s.bins[last] < target) before += s.bins[last++];
-  size_t in_bin = 0;
-  for (size_t i = 0; i < number; ++i) {
-    if (bin_of(s.values[i]) == last) s.last_bin[in_bin++] = static_cast<int32_t>(i);
+  if (number > kFewTokens) {
+    float from = lowest, to = 0.0f;
+    for (int i = 0; i < kBisections; ++i) {
+      const float middle = 0.5f * (from + to);
+      const double weight = weight_at_least(middle, number, s);
+      if (weight > target * (1.0 + 1e-6)) {
+        low = from = middle;
+      } else {
+        to = middle;
+        if (weight < target * (1.0 - 1e-6)) high = middle, before = weight;
+      }
+    }
+  }
+  size_t in_range = 0;
+  for (size_t i = 0; i < number; i += kLanes) {
+    const Floats x = load(s.values.data() + i);
+    for (uint32_t lanes = lanes_at_least(x, broadcast(low)) & ~lanes_at_least(x, broadcast(high)); lanes; lanes &= lanes - 1) {
+      const size_t place = i + static_cast<size_t>(__builtin_ctz(lanes));
+      if (place < number) s.range[in_range++] = static_cast<int32_t>(place);
+    }
   }
   auto comes_first = [&](int32_t a, int32_t b) {
     const float x = s.values[static_cast<size_t>(a)], y = s.values[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
   };
-  std::sort(s.last_bin.begin(), s.last_bin.begin() + static_cast<ptrdiff_t>(in_bin), comes_first);
-  size_t kept_in_bin = 0;
-  for (; kept_in_bin < in_bin && before < target; ++kept_in_bin) before += s.weights[static_cast<size_t>(s.last_bin[kept_in_bin])];
-  if (kept_in_bin == 0) return keep_candidates(number, s, [&](size_t i) { return bin_of(s.values[i]) < last; });
-  const int32_t end = s.last_bin[kept_in_bin - 1];
-  // keep_candidates() moves what it has passed: the last one kept is remembered by value.
-  const float value = s.values[static_cast<size_t>(end)];
-  return keep_candidates(number, s, [&](size_t i) { return s.values[i] > value || (s.values[i] == value && static_cast<int32_t>(i) <= end); });
+  std::sort(s.range.begin(), s.range.begin() + static_cast<ptrdiff_t>(in_range), comes_first);
+  size_t kept = 0;
+  for (; kept < in_range && before < target; ++kept) before += s.weights[static_cast<size_t>(s.range[kept])];
+  if (kept == 0) return {high, number};
+  const size_t last = static_cast<size_t>(s.range[kept - 1]);
+  return {s.values[last], last};
 }
 
 inline void weigh_candidates(size_t number, SamplingScratch& s) {
   for (size_t i = 0; i < number; i += kLanes) store(s.weights.data() + i, exponential(load(s.values.data() + i)));
 }
 
-// The tokens that min_p, top_k and top_p leave: their number.
-inline size_t survivors(const SamplingRow& row, int64_t vocabulary, double sum, SamplingScratch& s) {
+// The candidates of one row, and which of them are kept.
+struct Survivors {
+  size_t number;
+  Cut cut;
+};
+
+// What min_p, top_k and top_p leave.
+inline Survivors find_survivors(const SamplingRow& row, int64_t vocabulary, double sum, SamplingScratch& s) {
   if (!row.cuts_first()) {
     // Tokens below this weigh less than 1 - top_p together. The margin covers rounding.
     const double nucleus = std::log((1.0 - row.top_p) / static_cast<double>(vocabulary) * sum) - 1e-3;
-    const size_t number = find_candidates(std::max(kNever, std::min(static_cast<float>(nucleus), 0.0f)), s);
+    const float lowest = std::max(kNever, std::min(static_cast<float>(nucleus), 0.0f));
+    const size_t number = find_candidates(lowest, s);
     weigh_candidates(number, s);
-    return cut_nucleus(row.top_p * sum, number, s);
+    return {number, cut_nucleus(row.top_p * sum, lowest, number, s)};
   }
-  float bound = std::max(kNever, row.log_min_p);
-  if (row.top_k > 0) bound = std::max(bound, top_k_bound(row.top_k, s));
-  size_t number = find_candidates(bound, s);
+  float lowest = std::max(kNever, row.log_min_p);
+  if (row.top_k > 0) lowest = std::max(lowest, top_k_bound(row.top_k, s));
+  size_t number = find_candidates(lowest, s);
   if (row.top_k > 0 && row.top_k < static_cast<int64_t>(number)) {
-    const float kth = kth_largest(row.top_k, number, s);
-    number = keep_candidates(number, s, [&](size_t i) { return s.values[i] >= kth; });
+    lowest = kth_largest(row.top_k, number, s);
+    number = keep_at_least(lowest, number, s);
   }
   weigh_candidates(number, s);
-  if (row.top_p >= 1.0) return number;
-  double left = 0.0;
-  for (size_t i = 0; i < number; ++i) left += s.weights[i];
-  return cut_nucleus(row.top_p * left, number, s);
+  if (row.top_p >= 1.0) return {number, {lowest, number}};
+  return {number, cut_nucleus(row.top_p * weight_at_least(lowest, number, s), lowest, number, s)};
 }
 
 inline int64_t race_of_blocks(uint64_t key, SamplingScratch& s) {
@@ -260,9 +302,15 @@ inline int64_t draw(const float* logits, int64_t vocabulary, float top, const Sa
   const double sum = row.cuts_first() ? scale<false>(logits, vocabulary, top, row.temperature, s) : scale<true>(logits, vocabulary, top, row.temperature, s);
   const uint64_t key = stream(row.request_key, position);
   if (row.top_p >= 1.0 && !row.cuts_first()) return race_of_blocks(key, s);
-  const size_t number = survivors(row, vocabulary, sum, s);
+  const Survivors survivors = find_survivors(row, vocabulary, sum, s);
+  const Floats bounds = broadcast(survivors.cut.value);
   Race race{key};
-  for (size_t i = 0; i < number; ++i) race.enter(s.token_ids[i], s.token_ids[i], s.weights[i]);
+  for (size_t i = 0; i < survivors.number; i += kLanes) {
+    for (uint32_t lanes = lanes_at_least(load(s.values.data() + i), bounds); lanes; lanes &= lanes - 1) {
+      const size_t place = i + static_cast<size_t>(__builtin_ctz(lanes));
+      if (survivors.cut.keeps(place, s.values[place])) race.enter(s.token_ids[place], s.token_ids[place], s.weights[place]);
+    }
+  }
   return race.winner;
 }
 

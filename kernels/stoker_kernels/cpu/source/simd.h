@@ -69,6 +69,14 @@ inline float largest(Floats x) { return _mm512_reduce_max_ps(x.v); }
 inline float total(Floats x) { return _mm512_reduce_add_ps(x.v); }
 // Bit i is set where lane i of x is at least that of `bound`.
 inline uint32_t lanes_at_least(Floats x, Floats bound) { return _mm512_cmp_ps_mask(x.v, bound.v, _CMP_GE_OQ); }
+// The lanes of `lanes`, 0 in the others.
+inline Floats only(uint32_t lanes, Floats x) { return {_mm512_maskz_mov_ps(static_cast<__mmask16>(lanes), x.v)}; }
+// Writes the lanes of `lanes` side by side, and their numbers from `first` on; up to 16 of each are overwritten. Compressing into memory would be slow.
+inline void store_lanes(uint32_t lanes, Floats x, int32_t first, float* values, int32_t* numbers) {
+  const __m512i all = _mm512_add_epi32(_mm512_set1_epi32(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  _mm512_storeu_ps(values, _mm512_maskz_compress_ps(static_cast<__mmask16>(lanes), x.v));
+  _mm512_storeu_si512(numbers, _mm512_maskz_compress_epi32(static_cast<__mmask16>(lanes), all));
+}
 // Lanes first..end-1 of x, the others from `other`.
 inline Floats select_range(Floats x, int first, int end, Floats other) {
   uint32_t mask = ((1u << end) - 1) & ~((1u << first) - 1);
@@ -152,6 +160,20 @@ inline uint32_t lanes_at_least(Floats x, Floats bound) {
   const int low = _mm256_movemask_ps(_mm256_cmp_ps(x.low, bound.low, _CMP_GE_OQ)), high = _mm256_movemask_ps(_mm256_cmp_ps(x.high, bound.high, _CMP_GE_OQ));
   return static_cast<uint32_t>(low | high << 8);
 }
+inline Floats only(uint32_t lanes, Floats x) {
+  const __m256i bits = _mm256_set1_epi32(static_cast<int>(lanes));
+  const __m256i low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128), high = _mm256_slli_epi32(low, 8);
+  auto half = [&](__m256 values, __m256i bit) { return _mm256_and_ps(values, _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(bits, bit), bit))); };
+  return {half(x.low, low), half(x.high, high)};
+}
+inline void store_lanes(uint32_t lanes, Floats x, int32_t first, float* values, int32_t* numbers) {
+  float all[kLanes];
+  store(all, x);
+  for (; lanes; lanes &= lanes - 1) {
+    const int lane = __builtin_ctz(lanes);
+    *values++ = all[lane], *numbers++ = first + lane;
+  }
+}
 inline Floats select_range(Floats x, int first, int end, Floats other) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   auto half = [&](__m256 a, __m256 b, int offset) {
@@ -229,6 +251,17 @@ inline uint32_t lanes_at_least(Floats x, Floats bound) {
   uint32_t lanes = 0;
   for (int i = 0; i < kLanes; ++i) lanes |= static_cast<uint32_t>(x.v[i] >= bound.v[i]) << i;
   return lanes;
+}
+inline Floats only(uint32_t lanes, Floats x) {
+  return each([&](int i) { return lanes >> i & 1 ? x.v[i] : 0.0f; });
+}
+inline void store_lanes(uint32_t lanes, Floats x, int32_t first, float* values, int32_t* numbers) {
+  float all[kLanes];
+  store(all, x);
+  for (; lanes; lanes &= lanes - 1) {
+    const int lane = __builtin_ctz(lanes);
+    *values++ = all[lane], *numbers++ = first + lane;
+  }
 }
 inline Floats select_range(Floats x, int first, int end, Floats other) {
   return each([&](int i) { return i >= first && i < end ? x.v[i] : other.v[i]; });
