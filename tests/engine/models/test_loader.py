@@ -44,7 +44,6 @@ def test_a_config_without_dtype_takes_that_of_the_tensors(tiny: Any) -> None:
     assert tiny.load().dtype == torch.bfloat16
 
 
-@pytest.mark.case("C054")
 def test_weights_that_cannot_be_quantized_are_refused_before_they_are_read(tiny: Any) -> None:
     tiny.write()
     (tiny.path / "model.safetensors").unlink()
@@ -52,6 +51,7 @@ def test_weights_that_cannot_be_quantized_are_refused_before_they_are_read(tiny:
         tiny.load(quantization="int8", dtype="float32")
 
 
+@pytest.mark.case("C054")
 def test_a_max_model_len_beyond_the_models_context_is_refused_with_both_numbers(tiny: Any) -> None:
     tiny.write()
     with pytest.raises(ConfigError, match="--max-model-len: 513 is beyond the model's context of 512 tokens"):
