@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,22 @@ def cpu_ops(instruction_set: str, quantization: str = "none") -> Ops:
     )
 
 
+def triton_ops() -> Ops:
+    """The Triton kernels, with torch's products between them. Triton is imported only here: it takes seconds, and a CPU has no use for it."""
+    from stoker_kernels.triton import activation, norm, paged_attention, rotary
+
+    return replace(
+        TORCH_OPS,
+        name="triton",
+        rms_norm=norm.rms_norm,
+        fused_add_rms_norm=norm.fused_add_rms_norm,
+        silu_and_mul=activation.silu_and_mul,
+        rotary_and_cache=rotary.rotary_and_cache,
+        plan_paged_attention=paged_attention.plan_attention,
+        paged_attention=paged_attention.paged_attention,
+    )
+
+
 def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int, quantization: str = "none") -> Ops:
     """The fastest implementation of all ops for a model in `dtype` on `device`. quantization: none, int8 or int8-w8a8.
 
@@ -88,18 +105,28 @@ def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_d
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"no ops for device type {device.type!r}; there are ops for cpu, cuda")
     reason = _why_not_cpu_ops(device, dtype, block_size, head_dim)
-    instruction_set = find_instruction_set()
-    if reason is None and instruction_set is not None:
+    instruction_set = find_instruction_set() if reason is None else None
+    if instruction_set is not None:
         ops = cpu_ops(instruction_set, quantization)
         logger.info("ops: %s, quantization: %s", ops.name, quantization)
         return ops
     if quantization != "none":
         raise QuantizationError(f"there are no ops for {quantization!r} here ({reason or NOT_BUILT})")
+    if device.type == "cuda":
+        return _choose_cuda_ops()
     if reason is None:
         logger.warning("ops: torch, which is several times slower: %s", NOT_BUILT)
     else:
         logger.info("ops: torch (%s)", reason)
     return TORCH_OPS
+
+
+def _choose_cuda_ops() -> Ops:
+    if find_spec("triton") is None:
+        logger.warning("ops: torch, which is slower: Triton is not installed (torch for CUDA brings it)")
+        return TORCH_OPS
+    logger.info("ops: triton")
+    return triton_ops()
 
 
 def _why_not_cpu_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int) -> str | None:

@@ -45,3 +45,9 @@ def test_an_unknown_forced_instruction_set_is_refused_by_name(monkeypatch: pytes
     monkeypatch.setenv("STOKER_CPU_INSTRUCTION_SET", "avx9")
     with pytest.raises(ValueError, match="STOKER_CPU_INSTRUCTION_SET: 'avx9' is none of"):
         choose_ops(CPU, torch.bfloat16, 16, 64)
+
+
+def test_a_cuda_device_runs_the_triton_kernels(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "stoker_kernels"):
+        assert choose_ops(torch.device("cuda"), torch.bfloat16, 16, 64).name == "triton"
+    assert caplog.messages == ["ops: triton"]

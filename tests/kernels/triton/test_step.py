@@ -1,4 +1,3 @@
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -11,8 +10,7 @@ from stoker_engine.layers.rotary import RopeParameters
 from stoker_engine.models.config import ModelShape
 from stoker_engine.models.llama import LlamaModel, llama_parameters
 from stoker_kernels import Ops
-from stoker_kernels.dispatch import TORCH_OPS
-from stoker_kernels.triton import activation, norm, paged_attention, rotary
+from stoker_kernels.dispatch import TORCH_OPS, triton_ops
 
 SHAPE = ModelShape(
     architecture="LlamaForCausalLM",
@@ -26,16 +24,6 @@ SHAPE = ModelShape(
     rms_norm_epsilon=1e-5,
     rope=RopeParameters(rope_type="default", theta=10000.0, rotary_dim=8),
     max_context=100,
-)
-TRITON_OPS = dataclasses.replace(
-    TORCH_OPS,
-    name="triton",
-    rms_norm=norm.rms_norm,
-    fused_add_rms_norm=norm.fused_add_rms_norm,
-    silu_and_mul=activation.silu_and_mul,
-    rotary_and_cache=rotary.rotary_and_cache,
-    plan_paged_attention=paged_attention.plan_attention,
-    paged_attention=paged_attention.paged_attention,
 )
 
 
@@ -68,4 +56,4 @@ def run_steps(ops: Ops, dtype: torch.dtype, randn: Callable[..., Tensor], device
 def test_a_model_on_these_ops_gives_the_logits_it_gives_on_torchs(dtype: torch.dtype, tolerance: float, randn: Callable[..., Tensor], device: str) -> None:
     expected = run_steps(TORCH_OPS, dtype, randn, device)
     assert expected.std() > 0.5
-    torch.testing.assert_close(run_steps(TRITON_OPS, dtype, randn, device), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(run_steps(triton_ops(), dtype, randn, device), expected, rtol=tolerance, atol=tolerance)
