@@ -50,17 +50,17 @@ inline void load_int8_pairs(const Int8Tables& tables, const uint8_t* p, Pairs (&
 struct Int8Tables {};
 inline Int8Tables make_int8_tables() { return {}; }
 inline uint8_t int8_code(int value) { return static_cast<uint8_t>(value); }
-inline int int8_position(int index) { return index; }
 
 #if defined(__AVX2__)
 
-// 16 bytes to 16 bf16: a whole number of up to 8 bits is exact in the upper half of its float32.
-inline __m256i int8_to_bf16(const uint8_t* p) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  const __m256i first = _mm256_castps_si256(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
-  const __m256i second = _mm256_castps_si256(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))));
-  return _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_srli_epi32(first, 16), _mm256_srli_epi32(second, 16)), 0xd8);
+// The first halves of 8 pairs, then their second halves.
+inline int int8_position(int index) { return index / 16 * 16 + index % 2 * 8 + index % 16 / 2; }
+
+inline __m256i int8_to_floats(const uint8_t* p) {
+  return _mm256_castps_si256(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
 }
+// 16 bytes to 8 pairs: a whole number of 8 bits is exact in the upper half of its float32.
+inline __m256i int8_to_bf16(const uint8_t* p) { return _mm256_or_si256(_mm256_srli_epi32(int8_to_floats(p), 16), int8_to_floats(p + 8)); }
 inline void load_int8_pairs(const Int8Tables&, const uint8_t* p, Pairs (&columns)[2]) {
   columns[0] = {int8_to_bf16(p), int8_to_bf16(p + 16)};
   columns[1] = {int8_to_bf16(p + 32), int8_to_bf16(p + 48)};
@@ -68,6 +68,7 @@ inline void load_int8_pairs(const Int8Tables&, const uint8_t* p, Pairs (&columns
 
 #else
 
+inline int int8_position(int index) { return index; }
 inline void load_int8_pairs(const Int8Tables&, const uint8_t* p, Pairs (&columns)[2]) {
   for (int i = 0; i < kPairBytes; i += 2) {
     const uint32_t first = to_bf16(static_cast<int8_t>(p[i])), second = to_bf16(static_cast<int8_t>(p[i + 1]));
