@@ -54,13 +54,25 @@ class Reference:
 
 
 @pytest.fixture(scope="session")
-def references(smollm2_reference: Any, prompts: list[list[int]]) -> list[Reference]:
+def references(smollm2_reference: Any, prompts: list[list[int]]) -> Callable[[int], list[Reference]]:
+    """The references of the first so many prompts; transformers generates them 12 at a time, when they are first asked for."""
+    known: list[Reference] = []
+
+    def of_first(count: int) -> list[Reference]:
+        while len(known) < count:
+            known.extend(_generate(smollm2_reference, prompts[len(known) : len(known) + 12]))
+        return known[:count]
+
+    return of_first
+
+
+def _generate(model: Any, prompts: list[list[int]]) -> list[Reference]:
     import torch
 
     longest = max(map(len, prompts))
     padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    result = smollm2_reference.generate(
+    result = model.generate(
         padded,
         attention_mask=mask,
         do_sample=False,

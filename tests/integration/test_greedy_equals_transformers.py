@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import openai
 import pytest
@@ -17,6 +17,15 @@ NEAR_TIE = 1e-3
 ALL_PROMPTS = pytest.param(24, marks=pytest.mark.stress)
 
 StartEngine = Callable[..., Any]
+References = Callable[[int], list[Any]]
+
+
+class SmallCache(NamedTuple):
+    """How many prompts share how many blocks, and how often requests must be preempted then."""
+
+    num_prompts: int
+    num_blocks: int
+    min_preemptions: int
 
 
 def assert_equal_but_for_near_ties(answers: Sequence[list[int]], references: Sequence[Any]) -> None:
@@ -33,35 +42,35 @@ def assert_equal_but_for_near_ties(answers: Sequence[list[int]], references: Seq
 
 @pytest.mark.property("P40")
 @pytest.mark.parametrize("num_prompts", [4, ALL_PROMPTS])
-async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], num_prompts: int) -> None:
+async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: References, num_prompts: int) -> None:
     async with start_engine(enable_prefix_caching=False) as engine:
         answers = [await engine.greedy(prompt) for prompt in prompts[:num_prompts]]
-    assert_equal_but_for_near_ties(answers, references[:num_prompts])
+    assert_equal_but_for_near_ties(answers, references(num_prompts))
 
 
 @pytest.mark.property("P40")
 @pytest.mark.stress
 @pytest.mark.parametrize("block_size", [16, 32])
-async def test_all_at_once(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], block_size: int) -> None:
+async def test_all_at_once(start_engine: StartEngine, prompts: list[list[int]], references: References, block_size: int) -> None:
     async with start_engine(block_size=block_size) as engine:
         answers = await asyncio.gather(*map(engine.greedy, prompts))
-    assert_equal_but_for_near_ties(answers, references)
+    assert_equal_but_for_near_ties(answers, references(len(prompts)))
 
 
 @pytest.mark.property("P40")
-@pytest.mark.parametrize("num_prompts", [12, ALL_PROMPTS])
-async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngine, prompts: list[list[int]], references: list[Any], num_prompts: int) -> None:
+@pytest.mark.parametrize("num_prompts", [4, ALL_PROMPTS])
+async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngine, prompts: list[list[int]], references: References, num_prompts: int) -> None:
     async with start_engine(max_num_batched_tokens=16, max_num_seqs=16, block_size=32) as engine:
         answers = await asyncio.gather(*map(engine.greedy, prompts[:num_prompts]))
-    assert_equal_but_for_near_ties(answers, references[:num_prompts])
+    assert_equal_but_for_near_ties(answers, references(num_prompts))
 
 
 @pytest.mark.property("P40")
 @pytest.mark.fault("E7")
 @pytest.mark.case("C040")
-@pytest.mark.parametrize("num_prompts", [12, ALL_PROMPTS])
+@pytest.mark.parametrize("num_prompts", [4, ALL_PROMPTS])
 async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
-    start_engine: StartEngine, prompts: list[list[int]], references: list[Any], num_prompts: int
+    start_engine: StartEngine, prompts: list[list[int]], references: References, num_prompts: int
 ) -> None:
     prompts = prompts[:num_prompts]
     async with start_engine() as engine:
@@ -71,34 +80,35 @@ async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
         outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts))
         after = await engine.stats()
     assert [output.outputs[0].token_ids for output in outputs] == cold
-    assert_equal_but_for_near_ties(cold, references[:num_prompts])
+    assert_equal_but_for_near_ties(cold, references(num_prompts))
     assert [output.num_cached_tokens for output in outputs] == [(len(prompt) - 1) // 16 * 16 for prompt in prompts]
     assert after["prefix_cache_hits"] - before["prefix_cache_hits"] == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
 
 
 @pytest.mark.property("P40")
 @pytest.mark.case("C044")
+@pytest.mark.parametrize("load", [SmallCache(12, 33, 3), pytest.param(SmallCache(24, 48, 10), marks=pytest.mark.stress)])
 async def test_a_kv_cache_so_small_that_requests_are_preempted(
-    start_engine: StartEngine, prompts: list[list[int]], references: list[Any], tokenizer: Tokenizer
+    start_engine: StartEngine, prompts: list[list[int]], references: References, load: SmallCache, tokenizer: Tokenizer
 ) -> None:
     params = SamplingParams(temperature=0, max_tokens=NUM_REFERENCE_TOKENS, ignore_eos=True, logprobs=0)
-    async with start_engine(max_model_len=512, num_blocks_override=48) as engine:
-        outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts))
+    async with start_engine(max_model_len=512, num_blocks_override=load.num_blocks) as engine:
+        outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts[: load.num_prompts]))
         stats = await engine.stats()
     answers = [output.outputs[0] for output in outputs]
-    assert_equal_but_for_near_ties([answer.token_ids for answer in answers], references)
-    for answer, reference in zip(answers, references, strict=True):
+    assert_equal_but_for_near_ties([answer.token_ids for answer in answers], references(load.num_prompts))
+    for answer, reference in zip(answers, references(load.num_prompts), strict=True):
         if answer.token_ids == reference.token_ids:
             assert answer.text == tokenizer.decode(reference.token_ids)
             logprobs = [position[token_id].logprob for position, token_id in zip(answer.logprobs or [], answer.token_ids, strict=True)]
             assert logprobs == pytest.approx(reference.logprobs, abs=5e-3)
-    assert stats["num_preemptions"] >= 10
+    assert stats["num_preemptions"] >= load.min_preemptions
     assert (stats["num_running"], stats["num_waiting"], stats["kv_cache_usage"]) == (0, 0, 0.0)
 
 
 @pytest.mark.property("P40")
-@pytest.mark.parametrize("transport", [pytest.param("whole", marks=pytest.mark.stress), "streamed"])
-async def test_through_the_http_api(start_replica: StartEngine, prompts: list[list[int]], references: list[Any], transport: str) -> None:
+@pytest.mark.parametrize(("transport", "num_prompts"), [pytest.param("whole", 24, marks=pytest.mark.stress), ("streamed", 8)])
+async def test_through_the_http_api(start_replica: StartEngine, prompts: list[list[int]], references: References, transport: str, num_prompts: int) -> None:
     async with start_replica() as replica, openai.AsyncOpenAI(base_url=f"{replica.url}/v1", api_key="none", max_retries=0) as client:
 
         async def ask(prompt: list[int]) -> list[int]:
@@ -108,5 +118,5 @@ async def test_through_the_http_api(start_replica: StartEngine, prompts: list[li
             chunks = [chunk async for chunk in answer] if stream else [answer]
             return [token_id for chunk in chunks for choice in chunk.choices for token_id in choice.model_extra.get("token_ids") or []]
 
-        answers = await asyncio.gather(*map(ask, prompts))
-    assert_equal_but_for_near_ties(answers, references)
+        answers = await asyncio.gather(*map(ask, prompts[:num_prompts]))
+    assert_equal_but_for_near_ties(answers, references(num_prompts))
