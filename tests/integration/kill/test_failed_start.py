@@ -10,13 +10,14 @@ from stoker_engine.config import LifecycleConfig, ModelConfig
 from stoker_engine.exit_codes import ExitCode
 
 FAULT_IN_A_MODEL_FILE = """
-import stoker_engine.models.llama as llama
+from stoker_engine.models.fused_llama import FusedLlama
+from stoker_engine.models.llama import LlamaModel
 from stoker_engine.__main__ import main
 
 def forward(self, *args, **kwargs):
     return 1 / 0
 
-llama.LlamaModel.forward = forward
+LlamaModel.forward = FusedLlama.forward = forward
 main()
 """
 
@@ -75,7 +76,7 @@ async def test_a_start_that_fails_is_told_by_the_api_in_the_engines_own_words(in
     started = time.monotonic()
     instance.start_engine(["-c", FAULT_IN_A_MODEL_FILE])
     assert await instance.exit_code(instance.engine) == ExitCode.MODEL_LOAD_FAILED
-    await assert_told(instance, "phase profiling failed: ZeroDivisionError: division by zero")
+    await assert_told(instance, "phase warming_up failed: ZeroDivisionError: division by zero")
     fault = time.monotonic() - started
     results.add("a failed start is told by the api", [missing_weights, out_of_memory, fault], limit(10, 10))
 
