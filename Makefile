@@ -81,5 +81,5 @@ manifests: $(STAMP) ## Generate manifests/ and what the chart takes from the cod
 	$(BIN)/python charts/render_install.py $(HELM)
 
 clean: ## Remove .venv, caches and build outputs
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist kernels/stoker_kernels/cpu/lib .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

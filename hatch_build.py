@@ -1,5 +1,6 @@
 """The build hook: compiles the C++ ops into the wheel, or beside the sources of an editable install."""
 
+import subprocess
 import sysconfig
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -12,7 +13,7 @@ BUILD_PROGRAM = "kernels/stoker_kernels/cpu/build.py"
 
 
 class CppOpsHook(BuildHookInterface[Any]):
-    """Without a compiler the package is built without them: the engine then says at start that it runs torch's slower ops."""
+    """Without a compiler that can, the package is built without them: the engine then says at start that it runs torch's slower ops."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         program = _load(Path(self.root, BUILD_PROGRAM))
@@ -20,6 +21,9 @@ class CppOpsHook(BuildHookInterface[Any]):
             libraries = program.build()
         except program.CompilerMissingError as error:
             self.app.display_warning(f"the C++ ops are left out: {error}")
+            return
+        except subprocess.CalledProcessError as error:
+            self.app.display_warning(f"the C++ ops are left out, {error.cmd[0]} cannot compile them: g++ 10 or clang 9 on Linux can")
             return
         if version != "editable":
             build_data["pure_python"] = False

@@ -15,14 +15,15 @@ from stoker_kernels import attention_plan, torch_ops
 from stoker_kernels.cpu.library import find_instruction_set
 from stoker_kernels.cpu.ops import CpuOps
 from stoker_kernels.cpu.packed_weight import WeightFormat
-from stoker_kernels.linear import make_linear
+from stoker_kernels.linear import Linear, make_linear
 
 logger = logging.getLogger(__name__)
 
-NOT_BUILT = "the C++ ops were not built; install g++ and install stoker again"
+NOT_BUILT = "there are no C++ ops for this processor; install g++ and install stoker again, unless STOKER_CPU_INSTRUCTION_SET names a set that it lacks"
+
+MAX_TRITON_HEAD_DIM = 256
 
 Int64s = npt.NDArray[np.int64]
-Linear = Callable[[Tensor], Tensor]
 # Only the implementation that made a plan reads it.
 Plan = Any
 _WEIGHT_FORMATS = {"none": WeightFormat.BFLOAT16, "int8": WeightFormat.INT8, "int8-w8a8": WeightFormat.INT8_DOT}
@@ -113,7 +114,7 @@ def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_d
     if quantization != "none":
         raise QuantizationError(f"there are no ops for {quantization!r} here ({reason or NOT_BUILT})")
     if device.type == "cuda":
-        return _choose_cuda_ops()
+        return _choose_cuda_ops(head_dim)
     if reason is None:
         logger.warning("ops: torch, which is several times slower: %s", NOT_BUILT)
     else:
@@ -121,11 +122,14 @@ def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_d
     return TORCH_OPS
 
 
-def _choose_cuda_ops() -> Ops:
+def _choose_cuda_ops(head_dim: int) -> Ops:
     if find_spec("triton") is None:
         logger.warning("ops: torch, which is slower: Triton is not installed (torch for CUDA brings it)")
         return TORCH_OPS
-    logger.info("ops: triton")
+    if head_dim > MAX_TRITON_HEAD_DIM:
+        logger.warning("ops: torch, which is slower: the Triton ops are for heads of at most %d dimensions, they have %d", MAX_TRITON_HEAD_DIM, head_dim)
+        return TORCH_OPS
+    logger.warning("ops: triton, which has been checked in an interpreter and not on a GPU yet")
     return triton_ops()
 
 

@@ -1,4 +1,4 @@
-"""The ops in plain torch, arranged for few and large calls: same results as reference.py, up to the order of sums."""
+"""The ops in plain torch, arranged for few and large calls: same results as reference/, up to the order of sums."""
 
 import torch
 from torch import Tensor

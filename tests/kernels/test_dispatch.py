@@ -50,4 +50,10 @@ def test_an_unknown_forced_instruction_set_is_refused_by_name(monkeypatch: pytes
 def test_a_cuda_device_runs_the_triton_kernels(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "stoker_kernels"):
         assert choose_ops(torch.device("cuda"), torch.bfloat16, 16, 64).name == "triton"
-    assert caplog.messages == ["ops: triton"]
+    assert caplog.messages == ["ops: triton, which has been checked in an interpreter and not on a GPU yet"]
+
+
+def test_heads_too_large_for_the_triton_kernels_run_in_torch(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "stoker_kernels"):
+        assert choose_ops(torch.device("cuda"), torch.bfloat16, 16, 512).name == "torch"
+    assert "heads of at most 256 dimensions, they have 512" in caplog.messages[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from stoker_kernels.dispatch import Linear
+from stoker_kernels.linear import Linear
 
 
 @dataclass(frozen=True, slots=True)

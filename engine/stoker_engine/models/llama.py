@@ -15,7 +15,7 @@ from stoker_engine.layers.rotary import RotaryEmbedding
 from stoker_engine.models.config import ModelShape
 from stoker_engine.models.weights import Parameter
 from stoker_kernels import Ops
-from stoker_kernels.dispatch import Linear
+from stoker_kernels.linear import Linear
 
 EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 

@@ -75,7 +75,8 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
         # Checkpoints of tied models may carry the head again.
         ignored = frozenset({HEAD} if shape.ties_embeddings else ())
         weights = load_weights(parameters, checkpoint.iterate_tensors(placement.dtype), placement, str(path), ignored)
-    model = architecture.build(shape, weights, ops, max_model_len)
+    # A warm-up goes through a whole block, however short the requests may be.
+    model = architecture.build(shape, weights, ops, max(max_model_len, config.block_size))
     logger.info("loaded %s: %s, %d layers, %s on %s", path, shape.architecture, shape.num_layers, placement.dtype, device)
     kv_cache_shape = KVCacheShape(shape.num_layers, config.block_size, shape.num_kv_heads, shape.head_dim)
     return LoadedModel(model, ops, shape, placement.dtype, kv_cache_shape, max_model_len)

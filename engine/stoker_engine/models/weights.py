@@ -1,7 +1,6 @@
 """Puts a checkpoint's tensors where the model wants them: by name, each exactly once, in the model's dtype."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -25,29 +24,19 @@ class Parameter:
     first_row: int = 0
 
 
-def keep_as_is(target: str, weight: Tensor) -> Tensor:
-    """A `place` for models that run on weights as checkpoints have them."""
-    return weight
-
-
 @dataclass(frozen=True, slots=True)
 class WeightPlacement:
-    """How weights are stored: in which dtype, where, and who hears of the progress (the loaded share, 0 to 1).
-
-    `place` gets each target once, filled, [out, in] for a matrix, and returns what the model keeps of it, such as another layout. The weight is freed then,
-    before the next one is read: two layouts of all of them are never there at once.
-    """
+    """How weights are stored: in which dtype, where, and who hears of the progress (the loaded share, 0 to 1)."""
 
     dtype: torch.dtype
     device: torch.device
     on_progress: Callable[[float], None]
-    place: Callable[[str, Tensor], Tensor] = keep_as_is
 
 
 def load_weights(
     parameters: Mapping[str, Parameter], tensors: Iterable[tuple[str, Tensor]], placement: WeightPlacement, source: str, ignored: frozenset[str] = frozenset()
 ) -> dict[str, Tensor]:
-    """The targets by name, as `placement.place` returned them, from a checkpoint's (name, tensor) pairs. Of two tensors of a name the first counts.
+    """The filled targets by name, from a checkpoint's (name, tensor) pairs. Of two tensors of a name the first counts.
 
     Raises ModelLoadError naming the tensor that is missing or has another shape than the config says; a tensor that no parameter asks for is warned of once.
     """
@@ -71,7 +60,7 @@ def load_weights(
         raise ModelLoadError(f"{source}: tensor {missing[0]} is missing" + (f", and {len(missing) - 1} more" if len(missing) > 1 else ""))
     if unknown:
         logger.warning("%s: %d tensors are not part of the model and were ignored, such as %s", source, len(unknown), unknown[0])
-    return targets.placed
+    return targets.weights
 
 
 def make_dummy_weights(parameters: Mapping[str, Parameter], placement: WeightPlacement, seed: int) -> dict[str, Tensor]:
@@ -84,7 +73,7 @@ def make_dummy_weights(parameters: Mapping[str, Parameter], placement: WeightPla
             weight.fill_(1.0)
         else:
             weight.normal_(0.0, 0.02, generator=generator)
-        weights[target] = placement.place(target, weight)
+        weights[target] = weight
     placement.on_progress(1.0)
     return weights
 
@@ -107,23 +96,18 @@ class _Progress:
 
 
 class _Targets:
-    """Each target is allocated when the first of its parts comes, and placed when the last one has."""
+    """Each target is allocated when the first of its parts comes."""
 
     def __init__(self, parameters: Mapping[str, Parameter], placement: WeightPlacement) -> None:
-        self.placed: dict[str, Tensor] = {}
+        self.weights: dict[str, Tensor] = {}
         self._placement = placement
         self._shapes = _target_shapes(parameters)
-        self._num_missing = Counter(parameter.target for parameter in parameters.values())
-        self._filling: dict[str, Tensor] = {}
 
     def fill(self, parameter: Parameter, part: Tensor) -> None:
         target = parameter.target
-        if target not in self._filling:
-            self._filling[target] = torch.empty(self._shapes[target], dtype=self._placement.dtype, device=self._placement.device)
-        self._filling[target][parameter.first_row : parameter.first_row + parameter.shape[0]].copy_(part)
-        self._num_missing[target] -= 1
-        if not self._num_missing[target]:
-            self.placed[target] = self._placement.place(target, self._filling.pop(target))
+        if target not in self.weights:
+            self.weights[target] = torch.empty(self._shapes[target], dtype=self._placement.dtype, device=self._placement.device)
+        self.weights[target][parameter.first_row : parameter.first_row + parameter.shape[0]].copy_(part)
 
 
 def _target_shapes(parameters: Mapping[str, Parameter]) -> dict[str, tuple[int, ...]]:

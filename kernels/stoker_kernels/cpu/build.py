@@ -53,8 +53,8 @@ def build() -> list[Path]:
 
 
 def _state() -> str:
-    """What the libraries are made of, as a digest: dates mean nothing after a copy into an image."""
-    digest = hashlib.sha256()
+    """What the libraries are made of and for, as a digest: after a copy into an image dates mean nothing, and the machine may be another."""
+    digest = hashlib.sha256(repr((platform.machine(), platform.libc_ver())).encode())
     for path in sorted((*SOURCES.iterdir(), Path(__file__))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

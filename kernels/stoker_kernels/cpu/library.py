@@ -95,6 +95,9 @@ def load_library(instruction_set: str) -> ctypes.CDLL:
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None
     library.stoker_instruction_set.restype = c_char_p
+    built_for = library.stoker_instruction_set().decode()
+    if built_for != instruction_set:
+        raise RuntimeError(f"{library_path(instruction_set)} was built for {built_for}")
     library.stoker_new_workspace.restype = c_void_p
     library.stoker_sample.restype = c_int64
     return library

@@ -1,4 +1,4 @@
-"""The C++ ops on tensors in bfloat16: checks of what C++ takes on trust, then one call each. Results are those of reference.py but for rounding."""
+"""The C++ ops on tensors in bfloat16: checks of what C++ takes on trust, then one call each. Results are those of reference/ but for rounding."""
 
 from ctypes import byref
 from dataclasses import dataclass
@@ -63,6 +63,8 @@ class CpuOps:
 
     def linear_silu_and_mul(self, x: Tensor, weight: PackedWeight) -> Tensor:
         """silu(gate) · up of the product with an interleaved weight, [rows, outputs / 2]."""
+        if not weight.interleaved:
+            raise ValueError("the weight of gate and up must be interleaved")
         out = torch.empty(len(x), weight.outputs // 2, dtype=torch.bfloat16)
         self.library.stoker_linear_silu_and_mul(*_rows(x, weight.inputs), byref(weight.matrix()), weight.outputs // 2, out.data_ptr())
         return out
@@ -86,10 +88,12 @@ class CpuOps:
         return out
 
     def rotary_and_cache(self, qkv: Tensor, cos_sin: Tensor, slot_mapping: Tensor, kv_cache: Tensor) -> None:
-        num_tokens, num_all_heads, _ = qkv.shape
+        num_tokens, num_all_heads, head_dim = qkv.shape
         num_kv_heads = kv_cache.shape[1]
         shape = attention_shape(kv_cache, num_all_heads - 2 * num_kv_heads, 1.0)
         qkv, cos_sin = _checked(qkv, "qkv"), _checked(cos_sin, "cos_sin")
+        if cos_sin.shape[0] != num_tokens or 2 * cos_sin.shape[2] > head_dim or slot_mapping.dtype != torch.int64 or len(slot_mapping) != num_tokens:
+            raise ValueError(f"{num_tokens} tokens need as many angles of at most {head_dim} dimensions and int64 slots")
         self.library.stoker_rotate_and_cache(
             qkv.data_ptr(), num_tokens, byref(shape), cos_sin.data_ptr(), cos_sin.shape[2], slot_mapping.data_ptr(), kv_cache.data_ptr()
         )
@@ -116,8 +120,10 @@ class CpuOps:
         num_tokens, num_heads, head_dim = query.shape
         out = torch.empty(num_tokens, num_heads, head_dim, dtype=torch.bfloat16)
         shape = attention_shape(kv_cache, num_heads, scale, soft_cap or 0.0, window or 0, sinks)
-        if query.stride(2) != 1 or query.stride(1) != head_dim:
-            raise ValueError(f"the heads of a query row must lie side by side, its strides are {query.stride()}")
+        if query.dtype != torch.bfloat16 or query.stride(2) != 1 or query.stride(1) != head_dim:
+            raise ValueError(f"the heads of a query row must lie side by side in bfloat16, they are {query.dtype} with strides {query.stride()}")
+        if sinks is not None and (sinks.dtype != torch.float32 or sinks.shape != (num_heads,) or not sinks.is_contiguous()):
+            raise ValueError(f"sinks must be float32 [{num_heads}], they are {sinks.dtype} {list(sinks.shape)}")
         self.library.stoker_attend(query.data_ptr(), query.stride(0), byref(shape), byref(plan.batch), kv_cache.data_ptr(), out.data_ptr())
         return out
 
@@ -135,7 +141,7 @@ class CpuLinear:
 
 def attention_shape(kv_cache: Tensor, num_heads: int, scale: float, soft_cap: float = 0.0, window: int = 0, sinks: Tensor | None = None) -> AttentionShape:
     """The C view of a layer's attention. soft_cap, window: 0 is none; sinks: float32 [num_heads], which the caller keeps."""
-    _, num_kv_heads, groups, _, size = kv_cache.shape
+    _, num_kv_heads, groups, _, size = _checked(kv_cache, "kv_cache").shape
     head_dim, block_size = size // GROUP_TOKENS, groups * GROUP_TOKENS
     return AttentionShape(num_heads, num_kv_heads, head_dim, block_size, scale, soft_cap, window, None if sinks is None else sinks.data_ptr())
 

@@ -47,6 +47,8 @@ def pack(library: ctypes.CDLL, weight: Tensor, bias: Tensor | None, weight_forma
     outputs, inputs = weight.shape
     if inputs % 2:
         raise ValueError(f"a weight needs an even number of inputs, it has {inputs}")
+    if bias is not None and (bias.dtype != torch.bfloat16 or bias.shape != (outputs,)):
+        raise ValueError(f"a bias must be bfloat16 [{outputs}], it is {bias.dtype} {list(bias.shape)}")
     columns = 2 * _round_up(outputs // 2, HALF_TILE) if interleaved else _round_up(outputs, TILE_OUTPUTS)
     tiles = allocate(columns * _column_bytes(inputs, weight_format), torch.uint8)
     scales = None if weight_format is WeightFormat.BFLOAT16 else torch.zeros(columns)

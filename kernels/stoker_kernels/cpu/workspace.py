@@ -9,4 +9,5 @@ class Workspace:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.pointer: int = library.stoker_new_workspace()
-        weakref.finalize(self, library.stoker_delete_workspace, self.pointer)
+        # Not at exit: a thread may still compute in it.
+        weakref.finalize(self, library.stoker_delete_workspace, self.pointer).atexit = False

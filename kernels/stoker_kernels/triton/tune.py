@@ -48,6 +48,9 @@ def tune(cases: Sequence[TuningCase], device: torch.device, milliseconds: Callab
                     timed.append((milliseconds(case.run), dict(candidate)))
                 except OutOfResources:
                     logger.info("%s for %s has no room for %s", case.kernel, case.shape_class, candidate)
+        if not timed:
+            logger.warning("%s for %s keeps its settings: the device has no room for any other", case.kernel, case.shape_class)
+            continue
         quickest, chosen = min(timed, key=lambda pair: pair[0])
         logger.info("%s for %s: %.3f ms with %s, %.3f ms at worst", case.kernel, case.shape_class, quickest, chosen, max(time for time, _ in timed))
         tuned.setdefault(case.kernel, {})[case.shape_class] = chosen

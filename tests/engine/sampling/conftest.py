@@ -44,7 +44,7 @@ def make_state() -> MakeState:
 
 def _make_cpu_picker(vocab_size: int) -> Picker:
     instruction_set = find_instruction_set()
-    assert instruction_set is not None, "the C++ ops are not built: make install"
+    assert instruction_set is not None, "the C++ ops are not built: make setup"
     return CpuPicker(CpuOps(instruction_set), vocab_size)
 
 

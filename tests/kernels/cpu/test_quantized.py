@@ -112,3 +112,11 @@ def test_the_smallest_and_the_largest_numbers_keep_their_precision(quantized_ops
         x, weight = (randn(0, 4, 64).float() * 2.0**exponent).bfloat16(), randn(1, 9, 64)
         exact, largest = product(x, weight, quantized_ops.weight_format)
         assert ((to_floats(quantized_ops, x, weight).double() - exact).abs() <= 80 * 2.0**-24 * largest).all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_in_a_weight_is_in_its_output_and_in_no_other(quantized_ops: CpuOps, randn: Callable[..., Tensor], value: float) -> None:
+    x, weight = randn(0, 3, 132), randn(1, 40, 132)
+    weight[7, 70] = value
+    result = to_floats(quantized_ops, x, weight)
+    assert not result[:, 7].isfinite().any() and result[:, torch.arange(40) != 7].isfinite().all()

@@ -60,8 +60,6 @@ struct AddToResidual {
   }
 };
 
-inline Floats silu(Floats x) { return x / (broadcast(1.0f) + exponential(zeros() - x)); }
-
 // silu(gate) · up, for weights in which 16 outputs of gate alternate with 16 of up. `outputs` counts those of up.
 struct SiluAndMultiply {
   bf16* out;

@@ -48,10 +48,14 @@ inline void pack_bf16_row(const bf16* weights, int64_t inputs, int lane, uint32_
   for (int64_t i = 0; i < inputs / 2; ++i) std::memcpy(tile + i * kTileColumns + lane, weights + 2 * i, sizeof(uint32_t));
 }
 
-// Writes one output's weights to its lane of a tile as whole numbers of -127 to 127, to the nearest, ties to even; returns what these are times.
+// Writes one output's weights to its lane of a tile as whole numbers of -127 to 127, to the nearest, ties to even; returns what these are times: NaN where a weight is not finite.
 inline float pack_int8_row(const bf16* weights, int64_t inputs, int lane, Format format, uint8_t* tile) {
   float largest = 0.0f;
-  for (int64_t i = 0; i < inputs; ++i) largest = std::max(largest, std::fabs(to_float(weights[i])));
+  for (int64_t i = 0; i < inputs; ++i) {
+    const float size = std::fabs(to_float(weights[i]));
+    if (!std::isfinite(size)) return NAN;
+    largest = std::max(largest, size);
+  }
   const float scale = largest / 127.0f;
   for (int64_t i = 0; i < inputs; ++i) {
     const int value = scale > 0.0f ? static_cast<int>(std::nearbyint(to_float(weights[i]) / scale)) : 0;

@@ -42,10 +42,7 @@ inline void rotate(bf16* x, const bf16* cos, const bf16* sin, int64_t half) {
 
 inline void silu_and_multiply(const bf16* gate, const bf16* up, int64_t size, bf16* out) {
   int64_t i = 0;
-  auto apply = [](Floats g, Floats u) {
-    Floats activated = g / (broadcast(1.0f) + exponential(zeros() - g));
-    return rounded_to_bf16(activated) * u;
-  };
+  auto apply = [](Floats g, Floats u) { return rounded_to_bf16(silu(g)) * u; };
   for (; i + kLanes <= size; i += kLanes) store_bf16(out + i, apply(load_bf16(gate + i), load_bf16(up + i)));
   if (i < size) {
     bf16 gates[kLanes] = {}, ups[kLanes] = {}, results[kLanes];

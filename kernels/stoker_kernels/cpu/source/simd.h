@@ -286,4 +286,6 @@ inline Floats exponential(Floats x) {
   return times_power_of_two(p, n);
 }
 
+inline Floats silu(Floats x) { return x / (broadcast(1.0f) + exponential(zeros() - x)); }
+
 }  // namespace stoker
