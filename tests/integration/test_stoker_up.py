@@ -160,7 +160,7 @@ async def test_an_interrupt_lets_a_stream_finish(start_up: Callable[[str], Stoke
     await asyncio.to_thread(up.wait_until, up.is_ready)
     async with openai.AsyncOpenAI(base_url=f"{up.url}/v1", api_key="none", max_retries=0) as client:
         stream = await client.completions.create(
-            model="smollm2", prompt="Once upon a time", max_tokens=60, temperature=0, stream=True, extra_body={"ignore_eos": True}
+            model="smollm2", prompt="Once upon a time", max_tokens=400, temperature=0, stream=True, extra_body={"ignore_eos": True}
         )
         chunks = [await anext(stream)]
         up.process.send_signal(signal.SIGINT)
