@@ -75,16 +75,21 @@ _ARGUMENTS = {
 }
 
 
+def available_instruction_sets() -> list[str]:
+    """Those that this processor has and a library is there for, the fastest first."""
+    flags = _processor_flags()
+    return [name for name in instruction_sets() if _NEEDED_FLAGS[name] <= flags and library_path(name).exists()]
+
+
 def find_instruction_set() -> str | None:
-    """The fastest one that this processor has and a library is there for; None where there is none. Raises ValueError for a forced one that is unknown."""
+    """The fastest available one, or the forced one; None where it is not available. Raises ValueError for a forced one that is unknown."""
     forced = os.environ.get(FORCED_INSTRUCTION_SET)
     if forced is not None and forced not in instruction_sets():
         raise ValueError(f"{FORCED_INSTRUCTION_SET}: {forced!r} is none of {', '.join(instruction_sets())}")
-    flags = _processor_flags()
-    for name in instruction_sets() if forced is None else (forced,):
-        if _NEEDED_FLAGS[name] <= flags and library_path(name).exists():
-            return name
-    return None
+    available = available_instruction_sets()
+    if forced is not None:
+        return forced if forced in available else None
+    return available[0] if available else None
 
 
 @cache

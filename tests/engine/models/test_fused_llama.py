@@ -23,8 +23,7 @@ from stoker_engine.models.llama import LlamaModel, llama_parameters
 from stoker_engine.models.model import Model
 from stoker_engine.models.weights import WeightPlacement, make_dummy_weights
 from stoker_engine.worker.kv_cache import allocate_kv_cache
-from stoker_kernels.cpu.build import instruction_sets
-from stoker_kernels.cpu.library import FORCED_INSTRUCTION_SET, find_instruction_set
+from stoker_kernels.cpu.library import available_instruction_sets
 from stoker_kernels.dispatch import Ops, cpu_ops
 
 CPU = torch.device("cpu")
@@ -85,13 +84,7 @@ class Runs:
         return hidden, self.model.compute_logits(hidden)
 
 
-def _is_here(instruction_set: str) -> bool:
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(FORCED_INSTRUCTION_SET, instruction_set)
-        return find_instruction_set() == instruction_set
-
-
-HERE = [name for name in instruction_sets() if _is_here(name)]
+HERE = available_instruction_sets()
 
 
 @pytest.fixture(params=[*((name, "none") for name in HERE), (HERE[0], "int8"), (HERE[0], "int8-w8a8")], ids="-".join)
@@ -172,9 +165,7 @@ def test_a_model_keeps_no_kv_cache_that_its_owner_dropped(ops: Ops) -> None:
 
 
 def test_a_dropped_model_returns_its_memory() -> None:
-    instruction_set = find_instruction_set()
-    assert instruction_set is not None
-    ops = cpu_ops(instruction_set)
+    ops = cpu_ops(HERE[0])
     shape = make_shape(hidden_size=512, intermediate_size=1024, num_layers=1)
 
     def use() -> int:

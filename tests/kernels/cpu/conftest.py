@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from stoker_kernels import reference
-from stoker_kernels.cpu.build import instruction_sets
-from stoker_kernels.cpu.library import FORCED_INSTRUCTION_SET, find_instruction_set
+from stoker_kernels.cpu.library import available_instruction_sets
 from stoker_kernels.cpu.ops import CpuOps
 
 EXAMPLES = 12
@@ -21,13 +20,7 @@ STRESS_EXAMPLES = 350
 """For each instruction set: over a thousand where there are three."""
 
 
-def _is_here(instruction_set: str) -> bool:
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(FORCED_INSTRUCTION_SET, instruction_set)
-        return find_instruction_set() == instruction_set
-
-
-INSTRUCTION_SETS = [name for name in instruction_sets() if _is_here(name)]
+INSTRUCTION_SETS = available_instruction_sets()
 
 
 @pytest.fixture(params=INSTRUCTION_SETS)
