@@ -3,6 +3,7 @@
 import enum
 import reprlib
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -43,6 +44,21 @@ class RepetitionDetection(msgspec.Struct, array_like=True, frozen=True):
     min_count: int = 2
 
 
+StructuredOutputKind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
+
+
+class StructuredOutputs(msgspec.Struct, array_like=True, omit_defaults=True, frozen=True):
+    """The form that a request's output must have.
+
+    `value` is JSON text for json (a schema), choice (a list of strings) and structural_tag, a pattern for regex, EBNF for grammar, and empty for
+    json_object. The form begins after the token sequence `after_token_ids` has been generated, at once where that is empty.
+    """
+
+    kind: StructuredOutputKind
+    value: str = ""
+    after_token_ids: list[int] = []
+
+
 class SamplingParams(msgspec.Struct, array_like=True, omit_defaults=True, kw_only=True):
     """How to sample one request. Names and meanings are vLLM's; a value out of range raises ParameterError with the field's name.
 
@@ -77,6 +93,7 @@ class SamplingParams(msgspec.Struct, array_like=True, omit_defaults=True, kw_onl
     allowed_token_ids: list[int] | None = None
     repetition_detection: RepetitionDetection | None = None
     skip_reading_prefix_cache: bool = False
+    structured_outputs: StructuredOutputs | None = None
 
     def __post_init__(self) -> None:
         for check in _CHECKS:
