@@ -9,7 +9,7 @@ from stoker_gateway.openai.errors import ApiError, too_many_values
 from stoker_gateway.openai.fields import CHAT_RULES, COMPLETION_RULES, FieldRules, drop_nulls
 from stoker_gateway.openai.request import MAX_BODY_VALUES, MAX_CHOICES, ChatCompletionRequest, CompletionRequest, GenerationRequest
 
-RequestT = TypeVar("RequestT", bound=GenerationRequest)
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
 _PATH = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`")
@@ -18,7 +18,8 @@ _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTA
 
 def decode_chat_completion_request(body: bytes) -> ChatCompletionRequest:
     """Raises ApiError (400) for anything but a well-formed request; values that the engine checks are left to it."""
-    request = _decode(body, ChatCompletionRequest, CHAT_RULES)
+    request = decode_request(body, ChatCompletionRequest, CHAT_RULES)
+    _check_stream(request)
     if request.top_logprobs is not None and not request.logprobs:
         raise ApiError("top_logprobs needs logprobs to be true.", param="top_logprobs")
     if request.continue_final_message and request.add_generation_prompt:
@@ -28,7 +29,8 @@ def decode_chat_completion_request(body: bytes) -> ChatCompletionRequest:
 
 def decode_completion_request(body: bytes) -> CompletionRequest:
     """As `decode_chat_completion_request`. With `echo`, max_tokens 0 asks for the prompt's log probabilities alone."""
-    request = _decode(body, CompletionRequest, COMPLETION_RULES)
+    request = decode_request(body, CompletionRequest, COMPLETION_RULES)
+    _check_stream(request)
     if request.max_tokens == 0 and not request.echo:
         raise ApiError("max_tokens must be at least 1, or 0 together with echo.", param="max_tokens")
     _check_prompts(request.prompt, request.n or 1)
@@ -44,18 +46,17 @@ def _check_prompts(prompt: object, n: int) -> None:
         raise ApiError("prompt must be a string, a list of strings, a list of token ids or a list of lists of token ids, not a mixture.", param="prompt")
 
 
-def _decode(body: bytes, request_type: type[RequestT], rules: FieldRules) -> RequestT:
+def decode_request(body: bytes, request_type: type[RequestT], rules: FieldRules) -> RequestT:
+    """Any endpoint's body. Raises ApiError (400) for what is no JSON object, a field that `rules` refuse or do not know, or an ill-typed value."""
     raw = drop_nulls(_parse(body))
     honored = request_type.__struct_fields__
     for name, value in raw.items():
         if name not in honored:
             rules.check(name, value)
     try:
-        request = msgspec.convert(raw, request_type, str_keys=True)
+        return msgspec.convert(raw, request_type, str_keys=True)
     except msgspec.ValidationError as error:
         raise _explain(str(error)) from None
-    _check_stream(request)
-    return request
 
 
 def _check_stream(request: GenerationRequest) -> None:
