@@ -73,6 +73,10 @@ class Tokenizer:
             self._bytes_by_id[token_id] = known
         return known
 
+    def spelling(self, token_id: int) -> str:
+        """The token as the vocabulary writes it, such as `Ġthe`. Empty for an unused id."""
+        return self._backend.id_to_token(token_id) or ""
+
     def whole_text(self, token_id: int) -> str | None:
         """The text of an ordinary token that begins and ends between two characters; None for any other."""
         if token_id not in self._whole_text_by_id:

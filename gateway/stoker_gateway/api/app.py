@@ -24,6 +24,8 @@ from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.request_id import RequestIdMiddleware
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.api.tokenization import detokenize, tokenize
+from stoker_gateway.api.version import version
 from stoker_gateway.openai.errors import ApiError, internal_error, method_not_allowed, route_not_found
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,9 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/completions", create_completion),
     ("GET", "/v1/models", list_models),
     ("GET", "/v1/models/{model:path}", get_model),
+    ("POST", "/tokenize", tokenize),
+    ("POST", "/detokenize", detokenize),
+    ("GET", "/version", version),
     ("GET", "/livez", livez),
     ("GET", "/readyz", readyz),
     ("GET", "/health", readyz),

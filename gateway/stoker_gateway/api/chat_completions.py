@@ -23,6 +23,7 @@ from stoker_gateway.api.generation import (
 )
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.logprobs import chat_logprobs, prompt_logprobs
+from stoker_gateway.api.prompt_truncation import truncated
 from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
@@ -38,7 +39,8 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
     state.check_model(request.model)
     params = chat_sampling_params(request, state.sampling_defaults)
     state.check_ready()
-    prompt = await off_loop_if_long(len(body), lambda: render_chat(state, request))
+    rendered = await off_loop_if_long(len(body), lambda: render_chat(state, request))
+    prompt = await truncated(state, rendered, request.truncate_prompt_tokens, params)
     request_id = request_id_of(http_request, "chatcmpl")
     outputs = state.engine.generate(prompt, params, request_options(request, http_request.headers, request_id))
     if request.stream:

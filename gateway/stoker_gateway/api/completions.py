@@ -13,6 +13,7 @@ from stoker_engine.errors import EngineGenerateError
 from stoker_engine.frontend.input_processor import RequestOptions
 from stoker_engine.frontend.renderer import Prompt
 from stoker_engine.outputs import RequestOutput
+from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.completion_choices import PromptChoices
 from stoker_gateway.api.completion_stream import CompletionStream
@@ -20,6 +21,7 @@ from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size, request_options, stream_response
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.merge import merge
+from stoker_gateway.api.prompt_truncation import truncated
 from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.sampling import completion_sampling_params
 from stoker_gateway.api.state import ApiState
@@ -35,8 +37,9 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     request = await off_loop_if_long(len(body), lambda: decode_completion_request(body))
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")
-    prompts = cast("list[str | list[int]]", state.renderer.render_cmpl(cast("list[Prompt]", request.prompt)))
-    outputs = _generate(state, request, prompts, request_options(request, http_request.headers, request_id))
+    params = completion_sampling_params(request, state.sampling_defaults)
+    prompts = await _prompts(state, request, params)
+    outputs = _generate(state, prompts, params, request_options(request, http_request.headers, request_id))
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:
         return await stream_response(http_request, request_id, CompletionStream(request, request_id, choices).events(outputs))
@@ -46,11 +49,16 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     return json_response(await off_loop_if_long(size, lambda: encode(_completion(request, request_id, choices, finished))))
 
 
-def _generate(state: ApiState, request: CompletionRequest, prompts: list[str | list[int]], options: RequestOptions) -> Outputs:
-    """One engine request per prompt, with ids of their own where there are several. Raises what forbids the request before any is sent."""
-    params = completion_sampling_params(request, state.sampling_defaults)
+async def _prompts(state: ApiState, request: CompletionRequest, params: SamplingParams) -> list[str | list[int]]:
+    """Raises what forbids the request before any of it is tokenized or sent."""
+    prompts = state.renderer.render_cmpl(cast("list[Prompt]", request.prompt))
     state.check_ready()
     state.engine.admission.check_batch(len(prompts), params.n)
+    return cast("list[str | list[int]]", [await truncated(state, prompt, request.truncate_prompt_tokens, params) for prompt in prompts])
+
+
+def _generate(state: ApiState, prompts: list[str | list[int]], params: SamplingParams, options: RequestOptions) -> Outputs:
+    """One engine request per prompt, with ids of their own where there are several."""
     generators = []
     for index, prompt in enumerate(prompts):
         own_id = options.request_id if len(prompts) == 1 else f"{options.request_id}-{index}"

@@ -7,7 +7,7 @@ import msgspec
 
 from stoker_gateway.openai.errors import ApiError
 
-_IGNORED = frozenset({"metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user"})
+_IGNORED = frozenset({"metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user"})
 """They change no answer: labels, and hints to OpenAI's own caches."""
 
 
@@ -40,6 +40,7 @@ CHAT_RULES = FieldRules(
         "function_call": ("none", "auto"),
         "functions": (),
         "modalities": (["text"],),
+        "moderation": (),
         "reasoning_effort": (),
         "response_format": ({"type": "text"},),
         "service_tier": ("auto", "default"),

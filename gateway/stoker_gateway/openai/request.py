@@ -61,6 +61,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True):
     spaces_between_special_tokens: bool = True
     stop_token_ids: list[TokenId] | None = None
     top_k: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
 
     @property
     def include_usage(self) -> bool:
