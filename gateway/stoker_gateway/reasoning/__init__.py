@@ -1,0 +1,1 @@
+"""Where a model's reasoning is in its text."""

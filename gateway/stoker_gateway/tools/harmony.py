@@ -1,0 +1,89 @@
+"""Harmony, GPT-OSS's format: messages on channels. Analysis is reasoning, final is content, commentary to a function is a call, other commentary content."""
+
+import re
+from collections.abc import Callable, Collection, Generator
+
+from stoker_engine.sampling_params import StructuredOutputs
+from stoker_gateway.tools.format import CallForm, ToolFormat
+from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Part, Reasoning, Steps
+from stoker_gateway.tools.source import Source
+from stoker_gateway.tools.structural_tag import calls, const, json_by, sequence, structured, tag
+
+START = "<|start|>"
+CHANNEL = "<|channel|>"
+MESSAGE = "<|message|>"
+CONSTRAIN = "<|constrain|>"
+_END = "<|end|>"
+_CALL = "<|call|>"
+_ENDS = (_END, _CALL, "<|return|>")
+FINAL = f"{CHANNEL}final{MESSAGE}"
+
+_CHANNEL = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
+_RECIPIENT = re.compile(r"\bto=functions\.([\w.-]+)")
+
+
+def _read(source: Source, _tool_names: Collection[str]) -> Steps:
+    seen = set[str]()
+    while (yield from _read_header(source)):
+        header = source.since(0)
+        source.release()
+        recipient = _RECIPIENT.search(header)
+        if recipient is not None:
+            yield CallBegin(recipient[1])
+            if not (yield from _read_body(source, CallArguments)):
+                yield CallArguments("{}")
+            continue
+        channel = _CHANNEL.search(header)
+        make = Reasoning if channel is not None and channel[1] == "analysis" else Content
+        if make.__name__ in seen:
+            yield make("\n")
+        seen.add(make.__name__)
+        yield from _read_body(source, make)
+    text = source.since(0)
+    if not text.startswith((START, CHANNEL)):
+        yield Content(text)
+
+
+def _read_header(source: Source) -> Generator[None, None, bool]:
+    """Up to the mark before a message, which is read, too. False where the text ends without one."""
+    steps = source.take_until((MESSAGE,))
+    while True:
+        try:
+            piece = next(steps)
+        except StopIteration as stop:
+            return stop.value is not None
+        if piece is None:
+            yield
+
+
+def _read_body(source: Source, make: Callable[[str], Part]) -> Generator[Part | None, None, bool]:
+    """The message's text, as it comes, and its end. Returns whether there was more than whitespace."""
+    has_text = False
+    steps = source.take_until((*_ENDS, START, CHANNEL))
+    while True:
+        try:
+            piece = next(steps)
+        except StopIteration as stop:
+            marker: str | None = stop.value
+            break
+        if piece is None:
+            yield None
+            continue
+        has_text = has_text or not piece.isspace()
+        yield make(piece)
+        source.release()
+    if marker in (START, CHANNEL):  # no end was written: the next header begins here
+        source.position -= len(marker)
+    source.release()
+    return has_text
+
+
+def _force(tools: list[CallForm], _many: bool) -> StructuredOutputs:  # noqa: FBT001
+    """A call ends the answer: there is one at most, perhaps after reasoning."""
+    tags = [tag(f"{CHANNEL}commentary to=functions.{tool.name} {CONSTRAIN}json{MESSAGE}", json_by(tool.schema), _CALL) for tool in tools]
+    analysis = tag(f"{CHANNEL}analysis{MESSAGE}", {"type": "any_text"}, _END)
+    reasoning = {"type": "optional", "content": sequence(analysis, const(f"{START}assistant"))}
+    return structured(sequence(reasoning, calls(tags, "", many=False)))
+
+
+HARMONY = ToolFormat("harmony", _read, _force, special_tokens=(START, CHANNEL, MESSAGE, CONSTRAIN, *_ENDS))

@@ -1,0 +1,35 @@
+"""Hermes, Qwen 2.5 and 3 and many others: <tool_call>{"name": "…", "arguments": {…}}</tool_call>."""
+
+from collections.abc import Collection
+
+from stoker_engine.sampling_params import StructuredOutputs
+from stoker_gateway.tools.call_object import read_call
+from stoker_gateway.tools.format import CallForm, ToolFormat
+from stoker_gateway.tools.parts import Content, Steps
+from stoker_gateway.tools.source import Source
+from stoker_gateway.tools.structural_tag import calls, json_by, structured, tag
+from stoker_gateway.tools.text_parts import content_until
+
+_OPEN = "<tool_call>"
+_CLOSE = "</tool_call>"
+
+
+def _read(source: Source, _tool_names: Collection[str]) -> Steps:
+    while (yield from content_until(source, (_OPEN,))) is not None:
+        yield from source.skip_whitespace()
+        if not (yield from read_call(source)):
+            yield Content(source.since(0))
+            source.release()
+            continue
+        source.release()
+        yield from source.skip_whitespace()
+        if not (yield from source.skip(_CLOSE)):
+            source.position = 0
+
+
+def _force(tools: list[CallForm], many: bool) -> StructuredOutputs:  # noqa: FBT001
+    tags = [tag(f'{_OPEN}\n{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), f"}}\n{_CLOSE}") for tool in tools]
+    return structured(calls(tags, "\n", many=many))
+
+
+HERMES = ToolFormat("hermes", _read, _force, special_tokens=(_OPEN, _CLOSE))
