@@ -37,7 +37,7 @@ def main() -> None:
         config = run_or_exit(EngineConfig, program="stoker-engine")
         stop_with_message_on_signals(config.termination_message_path)
         setproctitle("stoker-engine")
-        configure_logging(config.log_level)
+        configure_logging(config.log_level, config.log_format)
         os.environ.setdefault("GOMP_SPINCOUNT", OPENMP_SPIN_COUNT)  # read when torch is loaded
         from stoker_engine.core.run import EngineProcess
 

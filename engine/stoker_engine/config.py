@@ -93,6 +93,8 @@ ModelCacheDir = Annotated[
 Device = Literal["auto", "cpu", "cuda"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogLevelSetting = Annotated[LogLevel, Meta(description="Least severe level that is logged.")]
+LogFormat = Literal["json", "text"]
+LogFormatSetting = Annotated[LogFormat, Meta(description="json: one object per line; text: for people.")]
 
 
 class EngineSettings(Settings, frozen=True, kw_only=True):
@@ -150,6 +152,7 @@ class EngineSettings(Settings, frozen=True, kw_only=True):
     load_format: Annotated[Literal["auto", "dummy"], Meta(description="auto: the model's files; dummy: random weights of the model's shape.")] = "auto"
     num_threads: Annotated[Annotated[int, Meta(ge=1, le=1024)] | None, Meta(description="Threads for CPU ops. Default: the CPUs this process may use.")] = None
     log_level: LogLevelSetting = "info"
+    log_format: LogFormatSetting = "text"
 
 
 class EngineConfig(EngineSettings, frozen=True, kw_only=True):

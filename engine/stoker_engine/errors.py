@@ -10,6 +10,7 @@ EngineError
 │   └── DuplicateRequestError   its id is running already (core/request.py)
 ├── EngineNotReadyError      no engine is ready to take the request (HTTP 503)
 ├── QueueFullError           too much waits for its first token already (HTTP 429)
+├── RequestTimeoutError      the request took longer than requestTimeout (HTTP 504)
 ├── EngineDeadError          the engine behind the request is gone (HTTP 503)
 ├── UnsupportedClientError   there is no client of this kind (a NotImplementedError)
 └── SocketDirectoryError     the socket directory cannot be used (exit code 1)
@@ -61,6 +62,10 @@ class EngineNotReadyError(EngineError):
 
 class QueueFullError(EngineError):
     """Too many requests, or prompt tokens, wait for their first token: try again later."""
+
+
+class RequestTimeoutError(EngineError):
+    """The request took longer than requests may take; the engine computes nothing for it any more."""
 
 
 class EngineDeadError(EngineError):

@@ -30,7 +30,7 @@ class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=Fal
 
 @dataclass(slots=True)
 class FinishedRequestStats:
-    """One finished request. Times are seconds; queue, prefill, inference and decode are None where the request never got that far."""
+    """One finished request. Times are seconds, None where the request never got that far; `arrival` is a moment of the wall clock."""
 
     finish_reason: FinishReason
     num_prompt_tokens: int
@@ -43,6 +43,8 @@ class FinishedRequestStats:
     prefill_time: float | None
     inference_time: float | None
     decode_time: float | None
+    arrival: float = 0.0
+    time_to_first_token: float | None = None
 
 
 @dataclass(slots=True)

@@ -332,7 +332,7 @@ def _main(args: Sequence[str]) -> int:
     except ConfigError as error:
         sys.stderr.write(f"fake-engine: {error}\n")
         return ExitCode.BAD_CONFIG
-    configure_logging(config.log_level)
+    configure_logging(config.log_level, config.log_format)
     return EngineProcess(config, lambda _config: ScriptedExecutor(script)).run()
 
 

@@ -1,16 +1,14 @@
 """OperatorConfig: the flags of `stoker operator`."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
-from stoker_engine.config import Duration, DurationBounds, LogLevel
+from stoker_engine.config import Duration, DurationBounds, LogFormatSetting, LogLevel
 from stoker_engine.settings import Settings
 from stoker_engine.version import __version__
 from stoker_operator.pod_spec_types import ImageName, ObjectName, PullPolicy
 from stoker_operator.v1alpha1 import Namespace
-
-LogFormat = Literal["json", "text"]
 
 
 class OperatorConfig(Settings, frozen=True, kw_only=True):
@@ -33,4 +31,4 @@ class OperatorConfig(Settings, frozen=True, kw_only=True):
     health_host: Annotated[str, Meta(description="Address of /livez, /readyz and /metrics.")] = "0.0.0.0"
     health_port: Annotated[int, Meta(ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 takes any.")] = 8080
     log_level: Annotated[LogLevel, Meta(description="Least important lines that are logged.")] = "info"
-    log_format: Annotated[LogFormat, Meta(description="json: one object per line; text: for people.")] = "text"
+    log_format: LogFormatSetting = "text"

@@ -21,6 +21,7 @@ def ignored_fields(deployment: InferenceDeployment) -> list[str]:
     return [
         *_set_fields("spec.model", spec.model, {"credentials_secret_ref"}),
         *(path for component, container in _containers(spec) for path in _set_fields(f"spec.{component}", container, OF_CONTAINERS)),
+        *_set_fields("spec.api", spec.api, {"api_keys_secret_ref"}),
         *_set_fields("spec.lifecycle", spec.lifecycle, {"pre_stop_delay"}),
         *_set_fields("spec", spec, OF_CLUSTERS),
     ]

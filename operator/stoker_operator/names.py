@@ -71,6 +71,10 @@ SOCKETS_PATH = "/run/stoker"
 CACHE_PATH = "/var/cache/stoker"
 """Directories of a pod's containers: the sockets, and hf:// models."""
 
+API_KEYS_PATH = "/etc/stoker/api-keys"
+API_KEYS_KEY = "keys"
+"""Where the api finds its API keys: a directory of its container, and the key of the Secret, which is the file's name, too."""
+
 TOKEN_KEY = "token"
 TOKEN_VARIABLE = "HF_TOKEN"
 """The key of a credentials Secret, and the environment variable that it becomes."""

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import msgspec
 
 from stoker_engine.config import MAX_HOURS, LifecycleConfig
-from stoker_engine.settings import Bounds, bounds_of
+from stoker_engine.settings import Bounds, Settings, bounds_of
+from stoker_gateway.api.config import ApiSettings
 from stoker_operator.container_rules import CONTAINER_RULES
 from stoker_operator.model_rules import MODEL_RULES
 from stoker_operator.names import MAX_NAME_LENGTH
@@ -14,21 +15,28 @@ from stoker_operator.rule import Rule
 from stoker_operator.v1alpha1 import NAME_PATTERN, InferenceDeployment
 
 
-def _duration_rules() -> Iterator[Rule]:
+def _duration_rules(section: str, settings: type[Settings]) -> Iterator[Rule]:
     """The bounds that the flags have, too."""
-    bounds = bounds_of(LifecycleConfig)
-    for field in msgspec.structs.fields(LifecycleConfig):
-        yield _duration_rule(field, bounds[field.encode_name])
+    bounds = bounds_of(settings)
+    for field in msgspec.structs.fields(settings):
+        if field.encode_name in bounds:
+            yield _duration_rule(section, field, bounds[field.encode_name])
 
 
-def _duration_rule(field: msgspec.structs.FieldInfo, bounds: Bounds) -> Rule:
+def _duration_rule(section: str, field: msgspec.structs.FieldInfo, bounds: Bounds) -> Rule:
+    """One that is left out, where it may be, has no rule."""
+
+    def holds(deployment: InferenceDeployment) -> bool:
+        value = getattr(getattr(deployment.spec, section), field.name)
+        return value is None or bounds.holds(value)
+
     at_most = f"duration(self) <= duration('{MAX_HOURS}h')"
     return Rule(
-        node=("spec", "lifecycle", field.encode_name),
+        node=("spec", section, field.encode_name),
         field=None,
         cel=at_most if bounds.holds("0s") else f"duration(self) > duration('0s') && {at_most}",
         message=bounds.allowed,
-        holds=lambda deployment: bounds.holds(getattr(deployment.spec.lifecycle, field.name)),
+        holds=holds,
     )
 
 
@@ -56,6 +64,7 @@ RULES: tuple[Rule, ...] = (
         holds=_model_length_fits,
     ),
     *CONTAINER_RULES,
-    *_duration_rules(),
+    *_duration_rules("lifecycle", LifecycleConfig),
+    *_duration_rules("api", ApiSettings),
     *POD_RULES,
 )

@@ -61,6 +61,10 @@ class EngineSpec(EngineSettings, frozen=True, kw_only=True):
 class ApiSpec(ApiSettings, frozen=True, kw_only=True):
     """The api container (`spec.api`)."""
 
+    api_keys_secret_ref: Annotated[
+        LocalObjectReference | None,
+        Meta(description="Secret whose key `keys` has the API keys that clients may use, one a line. Default: no key is asked for."),
+    ] = None
     image: ContainerImage = None
     image_pull_policy: ContainerPullPolicy = None
     args: ContainerArgs = ()

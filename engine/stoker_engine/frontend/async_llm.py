@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any
 
-from stoker_engine.errors import EngineDeadError, EngineNotReadyError
+from stoker_engine.errors import EngineDeadError, EngineNotReadyError, RequestTimeoutError
 from stoker_engine.frontend.admission import Admission, QueueLimits
 from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
@@ -29,10 +29,21 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncLLM:
-    """One per api. `start` takes the socket directory; engines may come, die and come back behind it. Lives in one event loop."""
+    """One per api. `start` takes the socket directory; engines may come, die and come back behind it. Lives in one event loop.
 
-    def __init__(self, config: ClientConfig, tokenizer: Tokenizer, stat_loggers: Sequence[StatLogger], queue_limits: QueueLimits | None = None) -> None:
+    A request that takes longer than `request_timeout` seconds from its start ends with RequestTimeoutError.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        tokenizer: Tokenizer,
+        stat_loggers: Sequence[StatLogger],
+        queue_limits: QueueLimits | None = None,
+        request_timeout: float | None = None,
+    ) -> None:
         self._config = config
+        self._request_timeout = request_timeout
         self._tokenizer = tokenizer
         self._stat_loggers = StatLoggerManager(stat_loggers)
         self.renderer = Renderer(tokenizer)
@@ -102,9 +113,11 @@ class AsyncLLM:
         """Outputs of one request, by its `output_kind`; closing the generator aborts it. A ready EngineCoreRequest brings its own parameters and id.
 
         Before the first output: ParameterError or ContextLengthError for what is wrong with the request, EngineNotReadyError where no engine
-        serves, QueueFullError where too much waits. Later: EngineGenerateError where this request failed, EngineDeadError where its engine went away.
+        serves, QueueFullError where too much waits. Later: EngineGenerateError where this request failed, EngineDeadError where its engine went away,
+        RequestTimeoutError where it took too long.
         """
         client = self._ready_client()
+        started, finished_stats = asyncio.get_running_loop().time(), options.finished
         if isinstance(prompt, EngineCoreRequest):
             prompt, sampling_params, options = unpack_request(prompt, options.request_id)
         num_aborted_all = self._num_aborted_all
@@ -114,7 +127,8 @@ class AsyncLLM:
         if num_aborted_all != self._num_aborted_all:
             raise EngineNotReadyError("every request was aborted")
         request_id = request.request_id
-        collector = RequestOutputCollector(sampling_params.output_kind)
+        collector = RequestOutputCollector(sampling_params.output_kind, finished_stats)
+        timer = self._start_timer(started, collector)
         self._live.add(request_id)
         try:
             await self._add_request(client, request, prompt_text(prompt), collector)
@@ -125,6 +139,8 @@ class AsyncLLM:
                 yield output
         finally:
             # Wherever it was cancelled: what is registered is forgotten, and what may have been sent is aborted. A request that has ended is neither.
+            if timer is not None:
+                timer.cancel()
             self._live.discard(request_id)
             await self._abort(client, [request_id])
 
@@ -150,6 +166,13 @@ class AsyncLLM:
         for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
             self._output_processor.add_request(child, text, parent, index, collector)
             await client.add_request(child)
+
+    def _start_timer(self, started: float, collector: RequestOutputCollector) -> asyncio.TimerHandle | None:
+        """One per request, not one per output: what it puts ends the request where its outputs are taken."""
+        if self._request_timeout is None:
+            return None
+        error = RequestTimeoutError(f"The request took longer than {self._request_timeout:g} s, the most that this server allows.")
+        return asyncio.get_running_loop().call_at(started + self._request_timeout, collector.put, error)
 
     async def _abort(self, client: AsyncMPClient, request_ids: list[str]) -> None:
         """Cancelled, it goes on: the engine would run for nobody."""

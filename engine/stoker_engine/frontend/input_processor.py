@@ -10,6 +10,7 @@ from stoker_engine.frontend.parameter_checks import ModelLimits, check_against_m
 from stoker_engine.frontend.renderer import Prompt, text_of
 from stoker_engine.protocol import MAX_REQUEST_ID_LENGTH, EngineCoreReadyResponse, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.stats import FinishedRequestStats
 from stoker_engine.tokenizer import Tokenizer
 
 MAX_INLINE_WORK = 4096
@@ -40,7 +41,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What belongs to a request besides prompt and sampling. `request_id` is external: the caller's own, not necessarily unique.
 
     `arrival_time` is wall-clock seconds; `cache_salt` keeps the prefix cache apart from that of requests with another one. `trace_headers` are carried to
-    the engine and back.
+    the engine and back. `finished` gets the numbers of each choice as it ends.
     """
 
     request_id: str
@@ -48,6 +49,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     cache_salt: str | None = None
     trace_headers: dict[str, str] | None = None
+    finished: list[FinishedRequestStats] | None = None
 
 
 class InputProcessor:

@@ -4,15 +4,17 @@ import asyncio
 
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_engine.sampling_params import RequestOutputKind
+from stoker_engine.stats import FinishedRequestStats
 
 
 class RequestOutputCollector:
     """One slot. DELTA outputs that wait in it are joined, others replaced by choice; an exception comes after the outputs before it.
 
-    Lives inside one event loop.
+    `finished` gets the numbers of each choice as it ends, whoever still listens. Lives inside one event loop.
     """
 
-    def __init__(self, output_kind: RequestOutputKind) -> None:
+    def __init__(self, output_kind: RequestOutputKind, finished: list[FinishedRequestStats] | None = None) -> None:
+        self.finished: list[FinishedRequestStats] = [] if finished is None else finished
         self._joins = output_kind is RequestOutputKind.DELTA
         self._waiting: list[RequestOutput] = []
         self._error: Exception | None = None

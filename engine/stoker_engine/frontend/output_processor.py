@@ -168,7 +168,10 @@ class OutputProcessor:
             del members[request_id]
             if not members:
                 del self._internal_ids[group]
-        processed.iteration_stats.finished_requests.append(state.finished_stats(reason, time.time()))
+        stats = state.finished_stats(reason, time.time())
+        processed.iteration_stats.finished_requests.append(stats)
+        if state.queue is not None:
+            state.queue.finished.append(stats)
 
 
 def _groups(state: RequestState) -> set[str]:

@@ -109,6 +109,8 @@ class RequestState:
             prefill_time=self.times.prefill_time,
             inference_time=self.times.inference_time,
             decode_time=self.times.decode_time,
+            arrival=self.times.arrival,
+            time_to_first_token=self.times.time_to_first_token,
         )
 
     def _append_logprobs(self, output: EngineCoreOutput) -> None:

@@ -9,6 +9,7 @@ class RequestTimes:
 
     def __init__(self, arrival: float) -> None:
         self.arrival = arrival
+        self.time_to_first_token: float | None = None
         self._queued: float | None = None
         self._scheduled: float | None = None
         self._first_token: float | None = None
@@ -31,7 +32,8 @@ class RequestTimes:
         stats.num_generation_tokens += len(output.new_token_ids)
         if self._last_token is None:
             self._first_token = timestamp
-            stats.time_to_first_tokens.append(now - self.arrival)
+            self.time_to_first_token = now - self.arrival
+            stats.time_to_first_tokens.append(self.time_to_first_token)
         else:
             stats.inter_token_latencies.append(timestamp - self._last_token)
         self._last_token = timestamp

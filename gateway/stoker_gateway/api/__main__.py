@@ -21,7 +21,7 @@ def main() -> None:
         config = run_or_exit(ApiConfig, program="stoker-api")
         stop_with_message_on_signals(config.termination_message_path)
         setproctitle("stoker-api")
-        configure_logging(config.log_level)
+        configure_logging(config.log_level, config.log_format)
         from stoker_gateway.api.server import run  # half a second of imports: a bad flag is told before them
 
     code = run(config)

@@ -22,7 +22,6 @@ from stoker_gateway.api.json_response import error_response
 from stoker_gateway.api.load import load
 from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
-from stoker_gateway.api.request_id import RequestIdMiddleware
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.api.tokenization import detokenize, tokenize
 from stoker_gateway.api.version import version
@@ -70,7 +69,6 @@ def create_app(state: ApiState) -> FastAPI:
     for kind in (ApiError, EngineError, ClientDisconnectedError, HTTPException, Exception):
         app.add_exception_handler(kind, _make_error_handler(state.metrics))
     app.add_middleware(DrainMiddleware, drain=state.drain, on_refused=partial(state.metrics.refused, Refusal.DRAINING))
-    app.add_middleware(RequestIdMiddleware)
     return app
 
 

@@ -4,8 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stoker_engine.config import LifecycleConfig, LogLevelSetting, ModelCacheDir, ModelConfig
-from stoker_engine.settings import Settings
+from stoker_engine.config import Duration, DurationBounds, LifecycleConfig, LogFormatSetting, LogLevelSetting, ModelCacheDir, ModelConfig
+from stoker_engine.settings import Settings, to_the_end
+
+HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?"
+Origin = Annotated[str, Meta(pattern=to_the_end(rf"^(\*|https?://{HOST})$"), max_length=253, examples=["https://chat.example.org"])]
+Endpoint = Annotated[str, Meta(pattern=to_the_end(rf"^https?://{HOST}(/\S*)?$"), max_length=1024, examples=["http://collector.monitoring:4318"])]
 
 
 class ApiSettings(Settings, frozen=True, kw_only=True):
@@ -22,7 +26,22 @@ class ApiSettings(Settings, frozen=True, kw_only=True):
     enable_engine_control: Annotated[
         bool, Meta(description="Serve /sleep, /wake_up, /pause, /resume, /reset_prefix_cache and their like: whoever reaches the api may then stop the model.")
     ] = False
+    request_timeout: Annotated[
+        Duration | None,
+        Meta(
+            description="How long a request may take; a longer one ends in the engine, too, and with 504. Default: no limit.",
+            extra={"bounds": DurationBounds()},
+        ),
+    ] = None
+    cors_allow_origins: Annotated[
+        tuple[Origin, ...],
+        Meta(max_length=64, description="Origins whose web pages may call the api from a browser; * is any. Default: none but the api's own."),
+    ] = ()
+    otlp_endpoint: Annotated[
+        Endpoint | None, Meta(description="OpenTelemetry collector that gets one span per request by OTLP over HTTP. Default: none are made.")
+    ] = None
     log_level: LogLevelSetting = "info"
+    log_format: LogFormatSetting = "text"
 
 
 class ApiConfig(ApiSettings, frozen=True, kw_only=True):
@@ -34,6 +53,10 @@ class ApiConfig(ApiSettings, frozen=True, kw_only=True):
     socket_dir: Annotated[str, Meta(min_length=1, max_length=64, description="Directory of the sockets shared with the engine.")] = "/run/stoker"
     host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
+    api_keys_file: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=1024)] | None,
+        Meta(description="File with the keys that clients may use, one a line; it is read again when it changes. Default: no key is asked for."),
+    ] = None
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
     supervisor_fd: Annotated[
         Annotated[int, Meta(ge=3)] | None, Meta(description="Inherited pipe whose end of file means that the supervisor is gone: the process stops.")

@@ -1,7 +1,7 @@
 """The engine's errors in the API's words."""
 
-from stoker_engine.errors import ContextLengthError, EngineDeadError, EngineError, EngineNotReadyError, ParameterError, QueueFullError
-from stoker_gateway.openai.errors import ApiError, internal_error, queue_full, unavailable
+from stoker_engine.errors import ContextLengthError, EngineDeadError, EngineError, EngineNotReadyError, ParameterError, QueueFullError, RequestTimeoutError
+from stoker_gateway.openai.errors import ApiError, internal_error, queue_full, timed_out, unavailable
 
 NOT_READY_CODE = "engine_not_ready"
 
@@ -17,4 +17,6 @@ def to_api_error(error: EngineError) -> ApiError:
         return unavailable(str(error), NOT_READY_CODE)
     if isinstance(error, EngineDeadError):
         return unavailable(str(error), "engine_dead")
+    if isinstance(error, RequestTimeoutError):
+        return timed_out(str(error))
     return internal_error(str(error))

@@ -15,21 +15,30 @@ from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_engine.version import __version__
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.event_stream import EventStream
+from stoker_gateway.api.request_record import current_record
+from stoker_gateway.api.trace_headers import trace_headers
 from stoker_gateway.openai.request import GenerationRequest
 
 ResultT = TypeVar("ResultT")
 
-TRACE_HEADERS = ("traceparent", "tracestate")
-MAX_TRACE_HEADER_CHARACTERS = 512
 SYSTEM_FINGERPRINT = f"stoker-{__version__}"
 _POSITION_SIZE = 64
 """Characters that take as long to tokenize as one position's log probabilities to write."""
 
 
 def request_options(request: GenerationRequest, headers: Headers, request_id: str) -> RequestOptions:
-    """The W3C's trace headers travel with the request where they are no longer than its specification asks anybody to take."""
-    trace_headers = {name: headers[name] for name in TRACE_HEADERS if 0 < len(headers.get(name, "")) <= MAX_TRACE_HEADER_CHARACTERS}
-    return RequestOptions(request_id=request_id, priority=request.priority, cache_salt=request.cache_salt, trace_headers=trace_headers or None)
+    """The W3C's trace headers travel with the request, and its numbers come to the record of the HTTP request."""
+    record = current_record()
+    if record is not None:
+        record.request = request
+        record.response_id = record.response_id or request_id
+    return RequestOptions(
+        request_id=request_id,
+        priority=request.priority,
+        cache_salt=request.cache_salt,
+        trace_headers=trace_headers(headers) or None,
+        finished=None if record is None else record.finished,
+    )
 
 
 async def off_loop_if_long(size: int, work: Callable[[], ResultT]) -> ResultT:

@@ -22,6 +22,7 @@ _GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio
 class Refusal(enum.Enum):
     """Why an HTTP request was not sent to the engine."""
 
+    UNAUTHORIZED = "unauthorized"
     INVALID = "invalid"
     QUEUE_FULL = "queue_full"
     NOT_READY = "not_ready"

@@ -21,6 +21,7 @@ from stoker_engine.tokenizer import load_tokenizer
 from stoker_gateway.api.app import create_app
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.drain import Drain, DrainReport
+from stoker_gateway.api.edge import Edge, make_edge
 from stoker_gateway.api.http_server import Server, listen, make_server
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.model_source import find_model
@@ -48,6 +49,7 @@ def run(config: ApiConfig) -> ExitCode:
 
 
 async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, TerminationMessage]:
+    edge = make_edge(config)
     drain = Drain(seconds(config.lifecycle.drain_timeout))
     watch_stop_requests(config, drain)
     path = await find_model(config, drain)
@@ -56,19 +58,22 @@ async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, 
     tokenizer = await asyncio.to_thread(load_tokenizer, path)
     metrics = Metrics(served_names(config.model)[0])
     client = ClientConfig(socket_dir=config.socket_dir, hang_seconds=seconds(config.lifecycle.engine_hang_timeout))
-    engine = AsyncLLM(client, tokenizer, [metrics], QueueLimits(config.max_queued_requests, config.max_queued_prefill_tokens))
+    limits = QueueLimits(config.max_queued_requests, config.max_queued_prefill_tokens)
+    timeout = None if config.request_timeout is None else seconds(config.request_timeout)
+    engine = AsyncLLM(client, tokenizer, [metrics], limits, timeout)
     await engine.start()
     try:
         state = make_state(config, engine, tokenizer, metrics, drain)
-        end = await _serve_until_end(state, listener)
+        end = await _serve_until_end(state, edge, listener)
         return (ExitCode.OK, _drained(state, end)) if isinstance(end, DrainReport) else (ExitCode.FAILED, _failed(state, end))
     finally:
         await engine.shutdown()
+        await asyncio.to_thread(edge.close)
 
 
-async def _serve_until_end(state: ApiState, listener: socket.socket) -> DrainReport | BaseException:
+async def _serve_until_end(state: ApiState, edge: Edge, listener: socket.socket) -> DrainReport | BaseException:
     """Serves until drained or until the engine client fails, then closes the connections."""
-    server = make_server(create_app(state))
+    server = make_server(edge.wrap(create_app(state), state.metrics))
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", ", ".join(state.model_names), host, port)
     # What start-up made lives as long as the api: keep the collector from walking it in every full collection.

@@ -5,8 +5,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stoker_gateway.openai.errors import ApiError, too_many_values
+from stoker_gateway.openai.errors import ApiError, nested_too_deeply, too_many_values
 from stoker_gateway.openai.fields import CHAT_RULES, COMPLETION_RULES, FieldRules, drop_nulls
+from stoker_gateway.openai.nesting import MAX_NESTING, is_nested_too_deeply
 from stoker_gateway.openai.request import MAX_BODY_VALUES, MAX_CHOICES, ChatCompletionRequest, CompletionRequest, GenerationRequest
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
@@ -75,7 +76,9 @@ def _parse(body: bytes) -> dict[str, Any]:
     except msgspec.DecodeError as error:
         raise ApiError(f"We could not parse the JSON body of your request: {error}.", code="invalid_json") from None
     except RecursionError:
-        raise ApiError("We could not parse the JSON body of your request: it is nested too deeply.", code="invalid_json") from None
+        raise nested_too_deeply(MAX_NESTING) from None
+    if is_nested_too_deeply(body, parsed):
+        raise nested_too_deeply(MAX_NESTING)
     if not isinstance(parsed, dict):
         raise ApiError("The request body must be a JSON object.", code="invalid_json")
     return parsed

@@ -23,6 +23,7 @@ class ApiError(Exception):
     """What the client is told. `param` is the request field at fault; `headers` go on the HTTP response.
 
     ApiError (400 invalid_request_error unless said otherwise)
+    ├── invalid_api_key         401, with WWW-Authenticate
     ├── model_not_found         404
     ├── route_not_found         404
     ├── method_not_allowed      405
@@ -32,7 +33,8 @@ class ApiError(Exception):
     ├── unsupported_media_type  415
     ├── internal_error          500
     ├── queue_full              429, with Retry-After
-    └── unavailable             503, with Retry-After
+    ├── unavailable             503, with Retry-After
+    └── timed_out               504
     """
 
     def __init__(
@@ -48,6 +50,12 @@ class ApiError(Exception):
 
     def body(self) -> bytes:
         return msgspec.json.encode(ErrorBody(ErrorObject(self.message, self.error_type, self.param, self.code)))
+
+
+def invalid_api_key(message: str) -> ApiError:
+    error = ApiError(message, status=401, code="invalid_api_key")
+    error.headers["WWW-Authenticate"] = "Bearer"
+    return error
 
 
 def model_not_found(model: str) -> ApiError:
@@ -81,6 +89,10 @@ def too_many_values(max_values: int) -> ApiError:
     return ApiError(message, status=413, code="request_too_large")
 
 
+def nested_too_deeply(max_nesting: int) -> ApiError:
+    return ApiError(f"The request body is nested too deeply: it must have at most {max_nesting} lists and objects within each other.", code="invalid_json")
+
+
 def unsupported_media_type(content_type: str) -> ApiError:
     return ApiError(f"Content-Type must be application/json, got {_shorten(content_type, MAX_NAME_CHARS)!r}.", status=415, code="unsupported_media_type")
 
@@ -101,6 +113,11 @@ def unavailable(message: str, code: str) -> ApiError:
     error = ApiError(message, status=503, error_type="server_error", code=code)
     error.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return error
+
+
+def timed_out(message: str) -> ApiError:
+    """504: it would take as long the next time."""
+    return ApiError(message, status=504, error_type="server_error", code="request_timeout")
 
 
 def draining() -> ApiError:

@@ -37,14 +37,15 @@ def engine_container(deployment: InferenceDeployment, defaults: Defaults, volume
         "ports": [_port(names.HEALTH_PORT_NAME, names.HEALTH_PORT)],
         "env": _env(deployment, spec.env),
         "resources": _engine_resources(deployment),
-        "volumeMounts": [volume.mount for volume in volumes],
+        "volumeMounts": [volume.mount for volume in volumes if volume.is_for(names.ENGINE)],
         **engine_probes(),
     }
 
 
 def api_container(deployment: InferenceDeployment, defaults: Defaults, volumes: Sequence[PodVolume]) -> KubeObject:
     spec = deployment.spec.api
-    config = msgspec.structs.replace(api_config(deployment), model_cache_dir=_cache_dir(deployment))
+    keys_file = None if spec.api_keys_secret_ref is None else f"{names.API_KEYS_PATH}/{names.API_KEYS_KEY}"
+    config = msgspec.structs.replace(api_config(deployment), model_cache_dir=_cache_dir(deployment), api_keys_file=keys_file)
     return {
         "name": names.API,
         **_program(spec, spec.image or defaults.api_image, defaults),
@@ -52,7 +53,7 @@ def api_container(deployment: InferenceDeployment, defaults: Defaults, volumes: 
         "ports": [_port(names.HTTP_PORT_NAME, names.HTTP_PORT)],
         "env": _env(deployment, spec.env),
         "resources": _resources(spec.resources),
-        "volumeMounts": [volume.mount for volume in volumes if not volume.engine_only],
+        "volumeMounts": [volume.mount for volume in volumes if volume.is_for(names.API)],
         **api_probes(deployment.spec.lifecycle),
         **_pre_stop(deployment.spec.lifecycle),
     }

@@ -85,6 +85,14 @@ def test_the_network_policy_lets_in_who_serves_and_who_measures_and_lets_out_nam
     assert spec["policyTypes"] == ["Ingress", "Egress"]
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "ports"), [("http://collector:4318", [443, 4318]), ("https://a.example/v1", [443]), ("http://[::1]/x", [443, 80]), (None, [443])]
+)
+def test_traces_may_go_out_to_their_collector(render_by_kind: RenderByKind, endpoint: str | None, ports: list[int]) -> None:
+    spec = render_by_kind(**({} if endpoint is None else {"api": {"otlpEndpoint": endpoint}}))["NetworkPolicy"]["spec"]
+    assert [port["port"] for rule in spec["egress"][1:] for port in rule["ports"]] == ports
+
+
 def test_a_namespace_is_let_in_once(make_deployment: MakeDeployment, context: RenderContext) -> None:
     children = render_children(make_deployment(), replace(context, gateway_namespace="team", operator_namespace="team"))
     (policy,) = [child for child in children if child["kind"] == "NetworkPolicy"]

@@ -156,6 +156,15 @@ def test_a_claim_with_a_model_is_read_only_in_both_containers(render_pod: Render
         assert "--model-uri=file:///models/org/name" in container["args"]
 
 
+def test_the_api_alone_sees_its_keys_as_a_secret_that_may_change(render_pod: RenderPod) -> None:
+    pod = render_pod(api={"apiKeysSecretRef": {"name": "clients"}})
+    source = {"secretName": "clients", "defaultMode": 0o440, "items": [{"key": "keys", "path": "keys"}]}
+    assert {"name": "api-keys", "secret": source} in pod["volumes"]
+    assert mounts_of(api_of(pod))["/etc/stoker/api-keys"] == {"name": "api-keys", "mountPath": "/etc/stoker/api-keys", "readOnly": True}
+    assert "--api-keys-file=/etc/stoker/api-keys/keys" in api_of(pod)["args"]
+    assert "/etc/stoker/api-keys" not in mounts_of(engine_of(pod))
+
+
 @pytest.mark.parametrize("size", ["auto", "0", 0])
 def test_shared_memory_is_the_runtime_s_unless_a_size_is_asked_for(render_pod: RenderPod, size: str | int) -> None:
     assert "/dev/shm" not in mounts_of(engine_of(render_pod(sharedMemory={"sizeLimit": size})))

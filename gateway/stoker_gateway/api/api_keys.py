@@ -1,0 +1,111 @@
+"""API keys: read from a file, read again when it changes, compared in constant time."""
+
+import hashlib
+import hmac
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from stoker_engine.errors import ConfigError
+from stoker_gateway.api.json_response import error_response
+from stoker_gateway.openai.errors import ApiError, invalid_api_key
+
+logger = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/startupz", "/health", "/load", "/metrics", "/metrics/vllm"})
+"""What the kubelet, Prometheus and the operator ask for, and the page that asks people for their key: no key is needed."""
+
+LOOK_SECONDS = 1.0
+"""How often the file is looked at, at most."""
+
+MAX_FILE_BYTES = 1 << 20
+_FileIdentity = tuple[int, int, int]
+
+
+class ApiKeys:
+    """The keys of a file, one a line; empty lines and lines that begin with # are none. Raises ConfigError where it cannot be read or has no key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._looked = time.monotonic()
+        self._identity: _FileIdentity | None = None
+        self._digests: tuple[bytes, ...] = ()
+        try:
+            self._read()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--api-keys-file: {path} cannot be read: {error}") from error
+        if not self._digests:
+            raise ConfigError(f"--api-keys-file: {path} has no key; write one a line")
+
+    def allow(self, key: str) -> bool:
+        """Takes as long for a wrong key as for a right one, whichever it is."""
+        self._look()
+        digest = _digest(key)
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        return any(matches)
+
+    def _look(self) -> None:
+        """A mounted Secret changes by a link that is moved. What cannot be read now is no reason to forget the keys; a file without any is one."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        try:
+            if _identity(os.stat(self._path)) != self._identity:
+                self._read()
+                logger.info("the API keys have changed: there are %d", len(self._digests))
+        except (OSError, ValueError) as error:
+            logger.warning("the API keys stay as they are: %s cannot be read: %s", self._path, error)
+
+    def _read(self) -> None:
+        with self._path.open("rb") as file:
+            identity = _identity(os.fstat(file.fileno()))
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ValueError(f"it is larger than {MAX_FILE_BYTES} bytes")
+        lines = [line.strip() for line in content.decode().splitlines()]
+        self._digests = tuple(_digest(line) for line in lines if line and not line.startswith("#"))
+        self._identity = identity
+
+
+class ApiKeyMiddleware:
+    """Lets requests pass that bring a key, as `Authorization: Bearer` or, as Anthropic's clients do, as `x-api-key`."""
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys, on_refused: Callable[[], None]) -> None:
+        self._app = app
+        self._keys = keys
+        self._on_refused = on_refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or (refusal := self._refusal(Headers(scope=scope))) is None:
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] == "POST":
+            self._on_refused()
+        await error_response(refusal)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> ApiError | None:
+        key = key_of(headers)
+        if not key:
+            return invalid_api_key("You did not provide an API key. Send it in an Authorization header: Bearer YOUR_KEY.")
+        return None if self._keys.allow(key) else invalid_api_key("Incorrect API key provided.")
+
+
+def key_of(headers: Headers) -> str:
+    """Empty where there is none."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" and key.strip() else headers.get("x-api-key", "")
+
+
+def _digest(key: str) -> bytes:
+    """Of one length for every key, so that not even a length is told."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _identity(stat: os.stat_result) -> _FileIdentity:
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size

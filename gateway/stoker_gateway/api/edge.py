@@ -1,0 +1,51 @@
+"""What surrounds the endpoints: who may call them, and who is told of each request."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from stoker_gateway.api.access_log import log_access
+from stoker_gateway.api.api_keys import ApiKeyMiddleware, ApiKeys
+from stoker_gateway.api.config import ApiConfig
+from stoker_gateway.api.metrics import Metrics, Refusal
+from stoker_gateway.api.observe import ObserveMiddleware
+from stoker_gateway.api.request_id import HEADER
+from stoker_gateway.api.request_record import Observer
+
+PREFLIGHT_SECONDS = 600
+"""How long a browser may remember what it was told of another origin's rights."""
+
+
+@dataclass(slots=True, frozen=True)
+class Edge:
+    """Made before anything else, because it is what a wrong setting shows in."""
+
+    api_keys: ApiKeys | None
+    cors_origins: Sequence[str]
+    observers: Sequence[Observer]
+    close: Callable[[], None]
+
+    def wrap(self, app: ASGIApp, metrics: Metrics) -> ASGIApp:
+        """From the inside out: keys, then CORS, whose preflights bring none and whose headers a refusal needs too, then the record of it all."""
+        if self.api_keys is not None:
+            app = ApiKeyMiddleware(app, self.api_keys, partial(metrics.refused, Refusal.UNAUTHORIZED))
+        if self.cors_origins:
+            app = CORSMiddleware(
+                app,
+                allow_origins=self.cors_origins,
+                allow_methods=("GET", "POST", "DELETE"),
+                allow_headers=("*",),
+                expose_headers=(HEADER, "Retry-After"),
+                max_age=PREFLIGHT_SECONDS,
+            )
+        return ObserveMiddleware(app, self.observers)
+
+
+def make_edge(config: ApiConfig) -> Edge:
+    """Raises ConfigError."""
+    keys = None if config.api_keys_file is None else ApiKeys(Path(config.api_keys_file))
+    return Edge(keys, config.cors_allow_origins, (log_access,), lambda: None)

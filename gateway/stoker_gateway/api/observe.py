@@ -1,0 +1,63 @@
+"""ObserveMiddleware: the outermost layer. Request ids, and a record of each request for those who observe them."""
+
+import re
+import secrets
+import time
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker_gateway.api.request_id import HEADER
+from stoker_gateway.api.request_record import Observer, RequestRecord, begin_record
+from stoker_gateway.api.trace_headers import trace_headers
+
+_ALLOWED_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class ObserveMiddleware:
+    """Takes or makes the request's id and puts it on the response. An id that is not 1 to 128 visible ASCII characters is replaced."""
+
+    def __init__(self, app: ASGIApp, observers: Sequence[Observer]) -> None:
+        self._app = app
+        self._observers = observers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = _make_record(scope)
+        scope.setdefault("state", {})["request_id"] = record.request_id
+        begin_record(record)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                MutableHeaders(scope=message)[HEADER] = record.request_id
+            await send(message)
+
+        started = time.perf_counter()
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            record.seconds = time.perf_counter() - started
+            record.route = _route(scope)
+            for observer in self._observers:
+                observer(record)
+
+
+def _make_record(scope: Scope) -> RequestRecord:
+    headers = Headers(scope=scope)
+    given = headers.get(HEADER, "")
+    return RequestRecord(
+        request_id=given if _ALLOWED_ID.fullmatch(given) else secrets.token_hex(16),
+        method=scope["method"],
+        path=scope["raw_path"].decode("latin-1"),
+        started=time.time(),
+        trace_headers=trace_headers(headers),
+    )
+
+
+def _route(scope: Scope) -> str:
+    """The router leaves in the scope what it has found."""
+    return getattr(scope.get("route"), "path", "")

@@ -1,0 +1,112 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from stoker_engine.testing import Script
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+OPEN = ("/livez", "/readyz", "/startupz", "/health", "/load", "/metrics", "/metrics/vllm")
+PAGE = "https://chat.example.org"
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text("# of the web page\nfirst-key\n\n  second-key  \n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def guarded(make_api: Callable[..., Any], key_file: Path) -> Any:
+    with make_api(Script(step_seconds=0.02, max_model_len=1024), api_keys_file=str(key_file), cors_allow_origins=(PAGE,), request_timeout="900ms") as api:
+        yield api
+
+
+def with_key(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("headers", [with_key("first-key"), {"authorization": "bearer second-key"}, {"x-api-key": "first-key"}])
+def test_a_request_with_a_key_is_served(guarded: Any, headers: dict[str, str]) -> None:
+    assert guarded.client.post(CHAT, json=BODY, headers=headers).status_code == 200
+
+
+WRONG = [{}, with_key("wrong"), with_key("first-key2"), with_key("# of the web page"), {"authorization": "Basic first-key"}, with_key("ü")]
+
+
+@pytest.mark.parametrize(("path", "headers"), [*((CHAT, wrong) for wrong in WRONG), ("/v1/models", {}), ("/sleep", {}), ("/nowhere", {})])
+def test_a_request_without_one_is_refused_in_the_words_of_the_api(guarded: Any, path: str, headers: dict[str, str]) -> None:
+    method = "POST" if path == CHAT else "GET"
+    response = guarded.client.request(method, path, json=BODY, headers={name: value.encode() for name, value in headers.items()})
+    assert response.status_code == 401 and response.headers["www-authenticate"] == "Bearer" and response.headers["x-request-id"]
+    error = response.json()["error"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", None, "invalid_api_key")
+    assert "first-key" not in response.text
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_probes_and_metrics_need_no_key(guarded: Any, path: str) -> None:
+    assert guarded.client.get(path).status_code == 200
+
+
+def test_the_openai_client_says_that_its_key_is_wrong(guarded: Any) -> None:
+    client = openai.OpenAI(base_url=f"{guarded.url}/v1", api_key="wrong", max_retries=0)
+    with client, pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
+        client.models.list()
+    assert guarded.metric('stoker_requests_refused_total{model_name="m",reason="unauthorized"}') >= 1
+
+
+def test_a_page_of_an_allowed_origin_may_ask_before_it_sends_its_key(guarded: Any) -> None:
+    asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    response = guarded.client.options(CHAT, headers=asked)
+    assert response.status_code == 200 and response.headers["access-control-allow-origin"] == PAGE
+    assert "authorization" in response.headers["access-control-allow-headers"].lower()
+
+
+def test_it_may_read_answers_and_refusals(guarded: Any) -> None:
+    for headers, status in ((with_key("first-key"), 200), ({}, 401)):
+        response = guarded.client.post(CHAT, json=BODY, headers={"Origin": PAGE, **headers})
+        assert (response.status_code, response.headers["access-control-allow-origin"]) == (status, PAGE)
+        assert "x-request-id" in response.headers["access-control-expose-headers"].lower()
+
+
+def test_a_page_of_another_origin_may_not(guarded: Any, api: Any) -> None:
+    for server in (guarded, api):
+        response = server.client.post(CHAT, json=BODY, headers={"Origin": "https://elsewhere.example", **with_key("first-key")})
+        assert response.status_code == 200 and "access-control-allow-origin" not in response.headers
+
+
+@pytest.mark.parametrize("depth", [65, 500, 900, 100_000])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+def test_a_body_that_is_nested_too_deeply_is_refused(api: Any, path: str, depth: int) -> None:
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        value = f"{opening * depth}{closing * depth}" if opening == "[" else f"{opening * depth}1{closing * depth}"
+        body = f'{{"model":"m","prompt":"x","messages":[],"metadata":{value}}}'
+        response = api.client.post(path, content=body, headers={"Content-Type": "application/json"})
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (400, "invalid_json") and "nested too deeply" in error["message"]
+    assert api.status("/readyz") == 200
+
+
+def test_a_body_of_63_levels_below_the_first_is_not_too_deep(api: Any) -> None:
+    value = "[" * 63 + "]" * 63
+    body = f'{{"model":"m","prompt":"x","max_tokens":1,"metadata":{value}}}'
+    assert api.client.post("/v1/completions", content=body, headers={"Content-Type": "application/json"}).status_code == 200
+
+
+def test_a_request_that_takes_too_long_ends_in_the_engine_too(guarded: Any, wait_for: Callable[..., None]) -> None:
+    aborted = 'stoker_request_success_total{finish_reason="abort"'
+    num_aborted = guarded.metric(aborted)
+    long = {**BODY, "max_tokens": 900, "ignore_eos": True}
+    response = guarded.client.post(CHAT, json=long, headers=with_key("first-key"))
+    assert response.status_code == 504 and response.json()["error"]["code"] == "request_timeout"
+    events = [event for event in guarded.client.post(CHAT, json={**long, "stream": True}, headers=with_key("first-key")).text.split("\n\n") if event]
+    assert '"choices":[{' in events[0] and '"code":"request_timeout"' in events[-2] and events[-1] == "data: [DONE]"
+    batch = {"model": "m", "prompt": ["a", "b"], "max_tokens": 900, "n": 2, "temperature": 1, "ignore_eos": True}
+    assert guarded.client.post("/v1/completions", json=batch, headers=with_key("first-key")).status_code == 504
+    wait_for(lambda: guarded.metric("stoker_num_requests_running") == 0, "the engine runs nothing")
+    assert guarded.metric(aborted) - num_aborted == 6
