@@ -51,12 +51,22 @@ class StructuredOutputs(msgspec.Struct, array_like=True, omit_defaults=True, fro
     """The form that a request's output must have.
 
     `value` is JSON text for json (a schema), choice (a list of strings) and structural_tag, a pattern for regex, EBNF for grammar, and empty for
-    json_object. The form begins after the token sequence `after_token_ids` has been generated, at once where that is empty.
+    json_object. The form begins after the token sequence `after_token_ids` has been generated, at once where that is empty. `parameter` is the request
+    field that asks for it, in the words of errors.
     """
 
     kind: StructuredOutputKind
     value: str = ""
     after_token_ids: list[int] = []
+    parameter: str = "structured_outputs"
+
+
+class ReasoningSpan(msgspec.Struct, array_like=True, frozen=True):
+    """Where an answer reasons: from `start`, with which it begins, to `end`. `is_open`: the prompt ends within the reasoning."""
+
+    start: str
+    end: str
+    is_open: bool = False
 
 
 class SamplingParams(msgspec.Struct, array_like=True, omit_defaults=True, kw_only=True):
@@ -64,6 +74,7 @@ class SamplingParams(msgspec.Struct, array_like=True, omit_defaults=True, kw_onl
 
     `temperature` 0 is greedy. `top_k` 0 or -1, `top_p` 1 and `min_p` 0 are off. `seed` None draws from the engine's own seed. `max_tokens` None is
     the rest of the context. `logprobs` N asks for the N most likely tokens beside the sampled one.
+    Stop strings are not looked for within `reasoning`. `kept_special_token_ids` are in the text even with `skip_special_tokens`.
     """
 
     n: int = 1
@@ -94,6 +105,8 @@ class SamplingParams(msgspec.Struct, array_like=True, omit_defaults=True, kw_onl
     repetition_detection: RepetitionDetection | None = None
     skip_reading_prefix_cache: bool = False
     structured_outputs: StructuredOutputs | None = None
+    reasoning: ReasoningSpan | None = None
+    kept_special_token_ids: list[int] = []
 
     def __post_init__(self) -> None:
         for check in _CHECKS:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from stoker_engine.frontend.incremental_decoder import IncrementalDecoder
+from stoker_engine.frontend.stop_scope import StopScope
 from stoker_engine.frontend.stop_strings import StopMatch, StopStrings
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
@@ -21,6 +22,8 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
         self._decoder = IncrementalDecoder(tokenizer, prompt_token_ids, params)
         self._stops = StopStrings(params.stop)
+        self._scope = None if params.reasoning is None or not params.stop else StopScope(params.reasoning)
+        self._num_searched = 0
         self._includes_stop = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
@@ -38,7 +41,7 @@ class Detokenizer:
             if match is not None:
                 self._cut(match.end if self._includes_stop else match.start)
                 return match.stop
-        self._show(self._length - (0 if self._includes_stop else self._stops.begun_length(self._tail)))
+        self._show(self._length - self._num_held_back())
         return None
 
     def append_silently(self) -> None:
@@ -68,11 +71,36 @@ class Detokenizer:
         self._num_tokens += 1
         # A character begun here will be the next one.
         self._held_tokens.append((start, self._length + self._decoder.inside_character))
-        if self._length == start or self._num_tokens <= self._min_tokens:
+        if self._length == start:
+            return None
+        if self._scope is not None:
+            self._scope.add(self._tail[start - self._length :])
+        if self._num_tokens <= self._min_tokens:
+            self._num_searched = self._length
+            return None
+        return self._find_stop()
+
+    def _find_stop(self) -> StopMatch | None:
+        """The match in what was not searched yet, where stop strings count."""
+        begin = 0 if self._scope is None else self._scope.begin
+        if begin is None:
             return None
         tail_start = self._length - len(self._tail)
-        match = self._stops.find(self._tail, start - tail_start)
-        return match and StopMatch(match.stop, tail_start + match.start, tail_start + match.end)
+        begin = begin if begin > tail_start else tail_start
+        match = self._stops.find(self._tail[begin - tail_start :], self._num_searched - begin)
+        self._num_searched = self._length
+        return match and StopMatch(match.stop, begin + match.start, begin + match.end)
+
+    def _num_held_back(self) -> int:
+        """Characters at the text's end that a stop string may begin in."""
+        begin = 0
+        if self._scope is not None:
+            if self._scope.begin is None:
+                return self._scope.num_undecided
+            begin = self._scope.begin
+        if self._includes_stop:
+            return 0
+        return self._stops.begun_length(self._tail[max(0, len(self._tail) - (self._length - begin)) :])
 
     def _extend(self, text: str) -> None:
         self._tail += text

@@ -44,6 +44,7 @@ class IncrementalDecoder:
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = params.skip_special_tokens
+        self._kept_special_token_ids = frozenset(params.kept_special_token_ids)
         self._spaces_between_special_tokens = params.spaces_between_special_tokens
         self._after_special = prompt_token_ids[-1] in tokenizer.special_token_ids
         self._utf8 = _new_utf8_decoder("replace")
@@ -57,7 +58,7 @@ class IncrementalDecoder:
         if token_id not in self._tokenizer.special_token_ids:
             self._after_special = False
             return self._decode(self._tokenizer.token_bytes(token_id))
-        if self._skip_special_tokens:
+        if self._skip_special_tokens and token_id not in self._kept_special_token_ids:
             return ""
         spaced = self._spaces_between_special_tokens or not self._after_special
         self._after_special = True

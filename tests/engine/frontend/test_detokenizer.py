@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from stoker_engine.frontend.detokenizer import Detokenizer
-from stoker_engine.sampling_params import SamplingParams
+from stoker_engine.sampling_params import ReasoningSpan, SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
 MakeTokenizer = Callable[[Sequence[bytes]], Tokenizer]
@@ -168,3 +168,40 @@ def test_a_long_answer_keeps_only_what_a_stop_string_may_begin_in(byte_tokenizer
         detokenizer.take_text()
     assert len(detokenizer._tail) <= 19
     assert not detokenizer._held_tokens
+
+
+THINK = ReasoningSpan("<think>", "</think>")
+OPEN = ReasoningSpan("<think>", "</think>", is_open=True)
+
+
+@pytest.mark.fault("G5")
+@pytest.mark.parametrize(
+    ("text", "span", "shown", "stop"),
+    [
+        ("<think>a END b</think>c END d", THINK, "<think>a END b</think>c ", "END"),
+        ("\n<think>a END b", THINK, "\n<think>a END b", None),
+        ("a END b</think>c END", OPEN, "a END b</think>c ", "END"),
+        ("<think>EN</think>D END", THINK, "<think>EN</think>D ", "END"),
+        ("<think>x</think>END", THINK, "<think>x</think>", "END"),
+        ("no <think>END", THINK, "no <think>", "END"),
+        ("END<think>", THINK, "", "END"),
+        ("<thiEND", THINK, "<thi", "END"),
+        ("  END", THINK, "  ", "END"),
+        ("  <thi", THINK, "  <thi", None),
+    ],
+)
+def test_stop_strings_do_not_count_within_reasoning(run_tokens: Callable[..., Run], text: str, span: ReasoningSpan, shown: str, stop: str | None) -> None:
+    for size in (1, 2, 3, 5, len(text)):
+        run = run_tokens(*(text[start : start + size] for start in range(0, len(text), size)), stop=["END"], reasoning=span)
+        assert (run.text, run.stop) == (shown, stop)
+
+
+def test_reasoning_is_shown_as_it_comes(run_tokens: Callable[..., Run]) -> None:
+    assert run_tokens("<think>", "E", "N", "D", stop=["END"], reasoning=THINK).deltas == ["<think>", "E", "N", "D", ""]
+
+
+def test_a_special_token_that_a_parser_needs_is_kept(smollm2_tokenizer: Tokenizer) -> None:
+    (start,), (end,) = smollm2_tokenizer.encode_chat("<|im_start|>"), smollm2_tokenizer.encode_chat("<|im_end|>")
+    token_ids = [start, *smollm2_tokenizer.encode_chat("hi"), end]
+    assert Run(smollm2_tokenizer, token_ids).text == "hi"
+    assert Run(smollm2_tokenizer, token_ids, kept_special_token_ids=[start]).text == "<|im_start|>hi"
