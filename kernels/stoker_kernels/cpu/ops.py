@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from stoker_kernels.cpu.library import AttentionBatch, AttentionShape, load_library
+from stoker_kernels.cpu.memory import Arena
 from stoker_kernels.cpu.packed_weight import PackedWeight, WeightFormat, pack
 
 GROUP_TOKENS = 16
@@ -23,12 +24,13 @@ class CpuAttentionPlan:
 
 
 class CpuOps:
-    """The ops of one instruction set's library, with weights in one format."""
+    """The ops of one instruction set's library, with weights in one format, side by side in memory."""
 
     def __init__(self, instruction_set: str, weight_format: WeightFormat = WeightFormat.BFLOAT16) -> None:
         self.instruction_set = instruction_set
         self.weight_format = weight_format
         self.library = load_library(instruction_set)
+        self._weights = Arena()
 
     def set_num_threads(self, number: int) -> None:
         """The threads that compute, the calling one among them; 1 until this is called."""
@@ -40,7 +42,7 @@ class CpuOps:
 
     def pack(self, weight: Tensor, bias: Tensor | None = None, *, interleaved: bool = False) -> PackedWeight:
         """Lays out a weight [outputs, inputs]. interleaved: its first half is gate, its second up. Raises ValueError for an odd number of inputs."""
-        return pack(self.library, _checked(weight.contiguous(), "weight"), bias, self.weight_format, interleaved=interleaved)
+        return pack(self.library, _checked(weight.contiguous(), "weight"), bias, self.weight_format, self._weights, interleaved=interleaved)
 
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> "CpuLinear":
         """A linear layer with this weight, packed."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stoker_kernels.cpu.library import Matrix
-from stoker_kernels.cpu.memory import allocate
+from stoker_kernels.cpu.memory import Arena
 
 TILE_OUTPUTS = 32
 HALF_TILE = TILE_OUTPUTS // 2
@@ -42,15 +42,18 @@ class PackedWeight:
         return Matrix(self.tiles.data_ptr(), bias, scales, self.inputs, self.outputs, self.format)
 
 
-def pack(library: ctypes.CDLL, weight: Tensor, bias: Tensor | None, weight_format: WeightFormat, *, interleaved: bool) -> PackedWeight:
-    """Lays out a contiguous weight in bfloat16 [outputs, inputs]. interleaved: its first half is gate, its second up. Raises ValueError for odd inputs."""
+def pack(library: ctypes.CDLL, weight: Tensor, bias: Tensor | None, weight_format: WeightFormat, arena: Arena, *, interleaved: bool) -> PackedWeight:
+    """Lays out a contiguous weight in bfloat16 [outputs, inputs], in the arena. interleaved: its first half is gate, its second up.
+
+    Raises ValueError for an odd number of inputs.
+    """
     outputs, inputs = weight.shape
     if inputs % 2:
         raise ValueError(f"a weight needs an even number of inputs, it has {inputs}")
     if bias is not None and (bias.dtype != torch.bfloat16 or bias.shape != (outputs,)):
         raise ValueError(f"a bias must be bfloat16 [{outputs}], it is {bias.dtype} {list(bias.shape)}")
     columns = 2 * _round_up(outputs // 2, HALF_TILE) if interleaved else _round_up(outputs, TILE_OUTPUTS)
-    tiles = allocate(columns * _column_bytes(inputs, weight_format), torch.uint8)
+    tiles = arena.allocate(columns * _column_bytes(inputs, weight_format))
     scales = None if weight_format is WeightFormat.BFLOAT16 else torch.zeros(columns)
     library.stoker_pack(weight.data_ptr(), outputs, inputs, int(interleaved), weight_format, tiles.data_ptr(), None if scales is None else scales.data_ptr())
     padded_bias = None if bias is None else _pad_bias(bias, columns, interleaved=interleaved)
