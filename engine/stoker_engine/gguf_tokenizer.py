@@ -110,6 +110,7 @@ def _source(metadata: _Metadata, backend: Backend, tokens: list[str], *, adds_bo
         adds_bos=adds_bos if stated is None else stated,
         eos_token_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
         chat_template=metadata.scalar("tokenizer.chat_template", str),
+        tool_template=metadata.scalar("tokenizer.chat_template.tool_use", str),
         generation_defaults=GenerationDefaults(
             temperature=metadata.scalar("general.sampling.temp", float),
             top_p=metadata.scalar("general.sampling.top_p", float),

@@ -66,13 +66,15 @@ def load_hugging_face_tokenizer(directory: Path) -> TokenizerSource:
     eos_token_id = generation.eos_token_id
     if eos_token_id is None:
         eos_token_id = _read(directory / "config.json", _GenerationConfig).eos_token_id
+    templates = _chat_templates(directory, config)
     return TokenizerSource(
         backend=backend,
         bos_token=_text(config.bos_token) or _text(special_tokens.bos_token),
         eos_token=eos_token,
         adds_bos=config.add_bos_token,
         eos_token_ids=_eos_token_ids(backend.token_to_id(eos_token) if eos_token else None, eos_token_id),
-        chat_template=_chat_template(directory, config),
+        chat_template=templates.get("default"),
+        tool_template=templates.get("tool_use"),
         generation_defaults=GenerationDefaults(**{name: getattr(generation, name) for name in GenerationDefaults.__struct_fields__}),
     )
 
@@ -130,11 +132,13 @@ def _eos_token_ids(own: int | None, generation: int | list[int] | None) -> tuple
     return tuple(dict.fromkeys([*([] if own is None else [own]), *more]))
 
 
-def _chat_template(directory: Path, config: _TokenizerConfig) -> str | None:
-    """chat_template.jinja wins over the string in tokenizer_config.json; of several named ones the default is taken."""
-    path = directory / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
+def _chat_templates(directory: Path, config: _TokenizerConfig) -> dict[str, str]:
+    """By name. Files of their own win over the entry in tokenizer_config.json."""
+    paths = {path.stem: path for path in (directory / "additional_chat_templates").glob("*.jinja")}
+    if (main := directory / "chat_template.jinja").is_file():
+        paths["default"] = main
+    if paths:
+        return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
     if isinstance(config.chat_template, list):
-        return next((entry.template for entry in config.chat_template if entry.name == "default"), None)
-    return config.chat_template
+        return {entry.name: entry.template for entry in config.chat_template}
+    return {} if config.chat_template is None else {"default": config.chat_template}

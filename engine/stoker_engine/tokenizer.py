@@ -30,6 +30,7 @@ class Tokenizer:
         self.bos_token_id = None if source.bos_token is None else self._backend.token_to_id(source.bos_token)
         self.eos_token_ids = source.eos_token_ids
         self.chat_template = source.chat_template
+        self.tool_template = source.tool_template
         self.generation_defaults = source.generation_defaults
         self._added_tokens = {token_id: token.content for token_id, token in self._backend.get_added_tokens_decoder().items()}
         self.special_token_ids = frozenset(token_id for token_id, token in self._backend.get_added_tokens_decoder().items() if token.special)
@@ -40,6 +41,11 @@ class Tokenizer:
         self.special_token_separator = b" " if self._spell("a") == b" a" else b""
         self._whole_text_by_id: dict[int, str | None] = dict.fromkeys(self.special_token_ids)
         self._bytes_by_id: dict[int, bytes] = {token_id: text.encode() for token_id, text in self._added_tokens.items()}
+
+    def replace_chat_template(self, template: str) -> None:
+        """For all requests, with tools or without."""
+        self.chat_template = template
+        self.tool_template = None
 
     def encode(self, text: str) -> list[int]:
         """The ids of a plain prompt: special tokens in the text are recognized, and BOS is added where the model's files say so.

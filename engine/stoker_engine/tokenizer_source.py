@@ -18,7 +18,8 @@ class GenerationDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TokenizerSource:
-    """The parts of a tokenizer. `adds_bos` None: as the backend's post-processor does. `eos_token_ids` are all ids that end an answer."""
+    """The parts of a tokenizer. `adds_bos` None: as the backend's post-processor does. `eos_token_ids` are all ids that end an answer.
+    `tool_template` is the chat template for requests with tools, None where there is one template for all."""
 
     backend: Backend
     bos_token: str | None = None
@@ -26,4 +27,5 @@ class TokenizerSource:
     adds_bos: bool | None = None
     eos_token_ids: tuple[int, ...] = ()
     chat_template: str | None = None
+    tool_template: str | None = None
     generation_defaults: GenerationDefaults = field(default_factory=GenerationDefaults)

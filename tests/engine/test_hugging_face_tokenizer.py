@@ -89,6 +89,16 @@ def test_the_default_of_several_chat_templates_is_taken(backend: Backend, write_
     assert load_tokenizer(write_model(backend, tokenizer_config={"chat_template": templates})).chat_template == "D"
 
 
+def test_a_template_for_tools_is_known(backend: Backend, write_model: WriteModel) -> None:
+    templates = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]
+    directory = write_model(backend, tokenizer_config={"chat_template": templates})
+    assert (load_tokenizer(directory).chat_template, load_tokenizer(directory).tool_template) == ("d", "t")
+    (directory / "additional_chat_templates").mkdir()
+    (directory / "additional_chat_templates" / "tool_use.jinja").write_text("file")
+    (directory / "chat_template.jinja").write_text("main")
+    assert (load_tokenizer(directory).chat_template, load_tokenizer(directory).tool_template) == ("main", "file")
+
+
 def test_a_chat_template_file_wins_over_the_tokenizer_config(backend: Backend, write_model: WriteModel) -> None:
     directory = write_model(backend, tokenizer_config={"chat_template": "in the config"})
     (directory / "chat_template.jinja").write_text("in the file")

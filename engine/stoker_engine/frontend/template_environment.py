@@ -23,7 +23,7 @@ class _GenerationTag(jinja2.ext.Extension):
 
 def make_environment() -> jinja2.Environment:
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, jinja2.ext.loopcontrols])
-    environment.filters["tojson"] = _tojson
+    environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
@@ -37,7 +37,7 @@ def _strftime_now(format: str) -> str:
     return datetime.now().strftime(format)
 
 
-def _tojson(
+def tojson(
     value: object,
     ensure_ascii: bool = False,  # noqa: FBT001, FBT002
     indent: int | None = None,

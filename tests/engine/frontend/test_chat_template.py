@@ -34,12 +34,12 @@ DIALOG = [{"role": "system", "content": " s "}, USER, {"role": "assistant", "con
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
-def render(source: str, messages: list[dict[str, str]], *, generate: bool = True, go_on: bool = False, **kwargs: Any) -> str:
+def render(source: str, messages: list[dict[str, Any]], *, generate: bool = True, go_on: bool = False, **kwargs: Any) -> str:
     template = ChatTemplate(source, TOKENS)
     return template.render(messages, add_generation_prompt=generate, continue_final_message=go_on, template_kwargs=kwargs)
 
 
-def oracle(source: str, messages: list[dict[str, str]], *, generate: bool = True, go_on: bool = False, **kwargs: Any) -> str:
+def oracle(source: str, messages: list[dict[str, Any]], *, generate: bool = True, go_on: bool = False, **kwargs: Any) -> str:
     rendered, _ = render_jinja_template([messages], chat_template=source, add_generation_prompt=generate, continue_final_message=go_on, **TOKENS, **kwargs)
     return str(rendered[0])
 
@@ -54,6 +54,55 @@ def test_a_prompt_equals_the_one_that_transformers_renders(source: str, messages
 @pytest.mark.parametrize("source", [CHATML, TRIMMING])
 def test_a_continued_message_ends_where_transformers_ends_it(source: str) -> None:
     assert render(source, DIALOG, generate=False, go_on=True) == oracle(source, DIALOG, generate=False, go_on=True)
+
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "read_sensor", "description": "Ä <b>", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+}
+CALL = {"id": "c1", "type": "function", "function": {"name": "read_sensor", "arguments": {"n": 4, "unit": "°"}}}
+CALLING: list[dict[str, Any]] = [
+    USER,
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c1", "content": "17.2"},
+]
+TOOLS = """{%- if tools -%}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{%- endif -%}
+{%- for m in messages -%}<{{ m.role }}>{{ m.content }}
+{%- for call in m.tool_calls or [] -%}
+<tool_call>{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}</tool_call>
+{%- endfor -%}
+{%- endfor -%}{%- if add_generation_prompt -%}<assistant>{%- endif -%}"""
+ARGUMENT_ITEMS = (
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{% endfor %}{% endfor %}"
+)
+ARGUMENT_TEXT = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ '```' + c.function.arguments + '```' }}{% endfor %}{% endfor %}"
+NULL_CONTENT = "{% for m in messages %}{% if m['content'] is none %}calls{% else %}{{ m['content'] }}{% endif %}{% endfor %}"
+PARTS = "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize("tools", [None, [TOOL], [TOOL, TOOL]])
+@pytest.mark.parametrize("messages", [[USER], CALLING, [*CALLING, DIALOG[2]]], ids=["one", "calling", "after"])
+@pytest.mark.parametrize("source", [TOOLS, FEATURES, ARGUMENT_ITEMS])
+def test_tools_and_calls_render_as_with_transformers(source: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> None:
+    rendered = ChatTemplate(source, TOKENS).render(messages, add_generation_prompt=True, continue_final_message=False, template_kwargs={}, tools=tools)
+    assert rendered == oracle(source, messages, tools=tools)
+
+
+def test_a_template_that_adds_texts_gets_the_arguments_as_text() -> None:
+    assert render(ARGUMENT_TEXT, CALLING) == '```{"n": 4, "unit": "°"}```'
+
+
+@pytest.mark.case("C008")
+@pytest.mark.parametrize(("source", "rendered"), [(NULL_CONTENT, "hi  calls17.2"), ("{% for m in messages %}{{ m.content + '.' }}{% endfor %}", "hi  ..17.2.")])
+def test_a_template_sees_missing_content_as_it_asks_for_it(source: str, rendered: str) -> None:
+    for content in (None, ""):
+        assert render(source, [CALLING[0], {**CALLING[1], "content": content}, CALLING[2]]) == rendered
+    assert render(source, [CALLING[0], {key: value for key, value in CALLING[1].items() if key != "content"}, CALLING[2]]) == rendered
+
+
+def test_a_template_that_takes_parts_alone_gets_parts() -> None:
+    parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in DIALOG]
+    assert render(PARTS, DIALOG) == oracle(PARTS, parts)
 
 
 def test_template_kwargs_reach_the_template() -> None:

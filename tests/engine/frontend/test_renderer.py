@@ -56,6 +56,7 @@ def test_a_final_message_is_continued_without_asking_for_another(renderer: Rende
         ([USER, {"role": "user"}], r"messages\[1\] has no content"),
         ([{"content": "a"}], r"messages\[0\] has no role"),
         ([{"role": "user", "content": [1]}], r"messages\[0\].content must be a text, got a list"),
+        ([USER, {"role": "assistant", "tool_calls": [{"id": "a"}]}], r"messages\[1\].tool_calls: .*function"),
     ],
 )
 def test_what_is_no_conversation_is_refused(renderer: Renderer, messages: Any, words: str) -> None:
@@ -70,3 +71,10 @@ def test_a_model_without_a_template_says_so(byte_tokenizer: Tokenizer) -> None:
 
 def test_the_text_of_a_prompt_is_shown_where_it_has_one() -> None:
     assert [prompt_text(prompt) for prompt in ("a", TemplatedPrompt("b"), [1])] == ["a", "b", None]
+
+
+def test_tools_have_a_template_of_their_own_where_the_model_has_one(smollm2_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smollm2_tokenizer, "tool_template", "{{ tools[0].name }}: {{ messages[0].content }}")
+    renderer = Renderer(smollm2_tokenizer)
+    assert renderer.render_chat([USER], tools=[{"name": "f"}]).text == "f: hi"
+    assert renderer.render_chat([USER], tools=[]).text == renderer.render_chat([USER]).text == Renderer(smollm2_tokenizer).render_chat([USER]).text
