@@ -155,7 +155,8 @@ class PrefillStats(msgspec.Struct, array_like=True, gc=False):
 
 
 class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
-    """What one step did for one request. `failure_message` says why with FinishReason.ERROR."""
+    """What one step did for one request. `failure_message` says why with FinishReason.ERROR; `failed_parameter` is the parameter that is at fault, None
+    where the request is not."""
 
     request_id: RequestId
     new_token_ids: list[TokenId]
@@ -167,6 +168,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     prefill_stats: PrefillStats | None = None
     failure_message: str | None = None
     trace_headers: dict[str, str] | None = None
+    failed_parameter: str | None = None
 
 
 class EnginePhase(enum.StrEnum):

@@ -14,7 +14,7 @@ def awaits_tokens(scheduler: Scheduler) -> bool:
 
 def make_grammar_output(scheduler: Scheduler) -> GrammarOutput | None:
     """What their grammars allow; None where there are none."""
-    bitmasks = {request.request_id: grammar.bitmask() for request, grammar in _in_last_step(scheduler)}
+    bitmasks = {request.request_id: bitmask for request, grammar in _in_last_step(scheduler) if (bitmask := grammar.bitmask()) is not None}
     return GrammarOutput(bitmasks) if bitmasks else None
 
 

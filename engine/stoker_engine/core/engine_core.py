@@ -13,7 +13,7 @@ from stoker_engine.config import EngineConfig, max_batches_in_flight
 from stoker_engine.core.batch_queue import BatchQueue
 from stoker_engine.core.block_hash import BlockHasher
 from stoker_engine.core.control import CoreControl
-from stoker_engine.core.grammar import NO_GRAMMARS, GrammarSource
+from stoker_engine.core.grammar import GrammarSource
 from stoker_engine.core.kv_cache_config import size_kv_cache
 from stoker_engine.core.request import DuplicateRequestError, Request, RequestStatus
 from stoker_engine.core.request_checks import check_request
@@ -51,7 +51,7 @@ class StepResult:
 class EngineCore:
     """Used directly by an in-process client, and as the base of EngineCoreProc. One thread calls everything but `preprocess` and `abort_eagerly`."""
 
-    def __init__(self, config: EngineConfig, executor: Executor, reporter: PhaseReporter, grammars: GrammarSource = NO_GRAMMARS) -> None:
+    def __init__(self, config: EngineConfig, executor: Executor, reporter: PhaseReporter, grammars: GrammarSource | None = None) -> None:
         self.executor = executor
         executor.fetch_model(lambda download, message: reporter.report_phase(EnginePhase.DOWNLOADING, download.share, download, message))
         reporter.report_phase(EnginePhase.LOADING, 0.0)
@@ -70,7 +70,7 @@ class EngineCore:
             report=lambda phase: reporter.report_phase(phase, 1.0),
         )
         self._hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
-        self._grammars = grammars
+        self._grammars = grammars or model.grammars
         self._eager_aborts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._stepping = choose_stepping(config, self.scheduler, executor, self._take_eager_aborts)
         self.ready_response = EngineCoreReadyResponse(
@@ -87,7 +87,7 @@ class EngineCore:
         )
 
     def preprocess(self, request: EngineCoreRequest) -> Request:
-        """The scheduler's view of a request, its block hashes computed and its grammar compiled; safe on another thread."""
+        """The scheduler's view of a request, its block hashes computed and its grammar being compiled; safe on another thread."""
         check_request(request, self.ready_response)
         preprocessed = Request.from_engine_core_request(request, self._hasher)
         preprocessed.grammar = self._grammars.compile(request)

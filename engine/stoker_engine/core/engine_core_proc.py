@@ -104,8 +104,9 @@ class EngineCoreProc(EngineCore):
                     self._send(self.add_request(request))
                 else:
                     self._reply(EngineCoreOutput(request.request_id, [], FinishReason.ABORT), request.client_index)
-            case RejectRequest(_, request_id, client_index, message):
-                self._reply(EngineCoreOutput(request_id, [], FinishReason.ERROR, failure_message=message), client_index)
+            case RejectRequest(_, request_id, client_index, message, parameter):
+                output = EngineCoreOutput(request_id, [], FinishReason.ERROR, failure_message=message, failed_parameter=parameter)
+                self._reply(output, client_index)
             case AbortRequests(_, request_ids):
                 self.abort_requests(request_ids)
             case CallUtility(_, call):

@@ -8,23 +8,26 @@ from stoker_engine.protocol import EngineCoreRequest
 
 
 class Grammar(Protocol):
-    """One request's matcher. It has seen the tokens that were accepted, and no others."""
+    """One request's matcher. It has seen the tokens that were accepted, and no others. Nothing but `is_ready` is called before it is ready."""
 
-    def bitmask(self) -> bytes:
-        """The tokens allowed next: bit i % 8 of byte i // 8 is set where token i is. Tokens past its end are not allowed."""
+    def is_ready(self) -> bool:
+        """Whether it is compiled. Raises ParameterError for a grammar that cannot be, EngineGenerateError where that is not the request's fault."""
+
+    def bitmask(self) -> bytes | None:
+        """The tokens allowed next: bit i % 8 of byte i // 8 is set where token i is. Tokens past its end are not allowed. None: every token is."""
 
     def accept(self, token_ids: Sequence[int]) -> bool:
         """Takes in what was sampled; False where the grammar does not allow it."""
 
     def is_terminated(self) -> bool:
-        """Whether the output is complete: nothing may follow."""
+        """Whether the output is complete: nothing may follow, but the end."""
 
 
 class GrammarSource(Protocol):
-    """Gives requests their grammars; called on the thread that builds requests."""
+    """Gives requests their grammars; called on the thread that builds requests, which it holds up for nobody's grammar."""
 
     def compile(self, request: EngineCoreRequest) -> Grammar | None:
-        """None for a request of free form. Raises ParameterError for a grammar that cannot be compiled: the request fails alone."""
+        """A grammar that is being compiled; None for a request of free form. Raises ParameterError for one that is wrong at sight: the request fails alone."""
 
 
 class NoGrammars:

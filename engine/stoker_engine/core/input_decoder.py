@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from stoker_engine.core.request import Request
+from stoker_engine.errors import ParameterError
 from stoker_engine.protocol import (
     MAX_ARRAY_FRAMES,
     MAX_REQUEST_ID_LENGTH,
@@ -49,6 +50,7 @@ class RejectRequest:
     request_id: str
     client_index: int
     message: str
+    parameter: str | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,7 +104,8 @@ class InputDecoder:
         try:
             return AddRequest(client, self._preprocess(request))
         except (ValueError, TypeError, OverflowError) as error:
-            return RejectRequest(client, request.request_id, request.client_index, str(error))
+            parameter = error.parameter if isinstance(error, ParameterError) else None
+            return RejectRequest(client, request.request_id, request.client_index, str(error), parameter)
 
     def _check_size(self, frames: Sequence[bytes]) -> None:
         size = sum(map(len, frames))

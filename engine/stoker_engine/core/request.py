@@ -19,6 +19,7 @@ class DuplicateRequestError(EngineGenerateError):
 class RequestStatus(enum.IntEnum):
     """Where a request is in its life. Everything after PREEMPTED is an end."""
 
+    WAITING_FOR_GRAMMAR = 0
     WAITING = 1
     RUNNING = 2
     PREEMPTED = 3

@@ -14,6 +14,7 @@ from stoker_engine.core.scheduler_settings import check_scheduler_settings
 from stoker_engine.core.scheduler_state import PauseState, SchedulerLimits, SchedulerState
 from stoker_engine.core.scheduler_update import OutputLists, fail_request, find_obstacle, take_result
 from stoker_engine.core.step_plan import StepPlan
+from stoker_engine.core.structured_output import queue_compiled, queue_new
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreEventType, EngineCoreOutput
 from stoker_engine.stats import SchedulerStats
@@ -75,13 +76,16 @@ class Scheduler:
             return
         request.max_num_tokens = min(request.max_num_tokens, self.state.limits.max_num_tokens)
         self.state.requests[request.request_id] = request
-        if request.grammar is not None:
-            self.state.constrained[request.request_id] = request
-        self.state.waiting.append(request)
+        answer = queue_new(self.state, request)
+        if answer is not None:
+            self._end_unqueued(request, answer)
 
     def schedule(self) -> SchedulerOutput:
         """Decides the next step; its tokens count as computed from now on. Where anything was preempted, nothing is admitted."""
         state = self.state
+        if state.awaiting_grammar:
+            for request, answer in queue_compiled(state):
+                self._end_unqueued(request, answer)
         plan = StepPlan(state.limits.max_num_batched_tokens, self._finished_request_ids, self._preempted_request_ids)
         self._finished_request_ids, self._preempted_request_ids = {}, []
         if state.pause_state is not PauseState.PAUSED_ALL:
@@ -138,7 +142,7 @@ class Scheduler:
         counters = self.state.counters
         return SchedulerStats(
             num_running=len(self.state.running),
-            num_waiting=len(self.state.waiting),
+            num_waiting=len(self.state.waiting) + len(self.state.awaiting_grammar),
             kv_cache_usage=self.state.kv_cache_manager.usage,
             prefix_cache_queries=counters.prefix_cache_queries,
             prefix_cache_hits=counters.prefix_cache_hits,
@@ -189,7 +193,13 @@ class Scheduler:
             self.state.counters.num_aborted += request.status is RequestStatus.FINISHED_ABORTED
             del state.requests[request.request_id]
             state.constrained.pop(request.request_id, None)
+            state.awaiting_grammar.pop(request.request_id, None)
             self._finished_request_ids[request.request_id] = None
+
+    def _end_unqueued(self, request: Request, answer: EngineCoreOutput) -> None:
+        """The next update brings the client its answer."""
+        self._answer(request.client_index, answer)
+        self._let_go([request])
 
     def _answer(self, client_index: int, output: EngineCoreOutput) -> None:
         self._answers.setdefault(client_index, []).append(output)

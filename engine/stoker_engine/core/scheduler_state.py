@@ -49,11 +49,13 @@ class SchedulerCounters:
 
 @dataclass(slots=True)
 class SchedulerState:
-    """A live request is in `requests`, and in exactly one of `waiting` and `running` (in the order of admission). `constrained` are those with a grammar."""
+    """A live request is in `requests`, and in exactly one of `awaiting_grammar`, `waiting` and `running` (in the order of admission). `constrained` are
+    those with a grammar."""
 
     limits: SchedulerLimits
     kv_cache_manager: KVCacheManager
     waiting: RequestQueue
+    awaiting_grammar: dict[str, Request] = field(default_factory=dict)
     running: list[Request] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     constrained: dict[str, Request] = field(default_factory=dict)

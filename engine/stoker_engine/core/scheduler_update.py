@@ -10,6 +10,9 @@ from stoker_engine.protocol import EngineCoreOutput, LogprobsLists
 _LIVE = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
 """What a request of a step can be when the result comes, unless it has ended."""
 
+_CUT = (None, RequestStatus.FINISHED_LENGTH_CAPPED)
+"""What a complete output ends before, or with: where nothing may follow, nothing was cut off."""
+
 OutputLists = dict[int, list[EngineCoreOutput]]
 """By client index."""
 
@@ -53,7 +56,7 @@ def _update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOu
     if request.grammar is not None:
         if not request.grammar.accept(token_ids):
             return fail_request(request, f"the grammar does not allow the tokens {token_ids}")
-        if ended is None and request.grammar.is_terminated():
+        if ended in _CUT and request.grammar.is_terminated():
             ended = RequestStatus.FINISHED_STOPPED
     engine_core_output = EngineCoreOutput(request_id, token_ids)
     if ended is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from stoker_engine.core.grammar import GrammarOutput
+from stoker_engine.core.grammar import NO_GRAMMARS, GrammarOutput, GrammarSource
 from stoker_engine.core.model_runner_output import ModelRunnerOutput
 from stoker_engine.core.scheduler_output import SchedulerOutput
 from stoker_engine.executor.pending import Pending
@@ -16,7 +16,7 @@ class ModelDescription:
     """What the engine core must know of a loaded model. `kv_block_bytes` is one KV cache block over all layers.
 
     `vocab_size` counts the ids that may be sampled or fed: the smaller of the model's rows and the tokenizer's ids. Where a token sees those after
-    it, the model is not causal: a prompt can be neither split over steps nor begun from another one's blocks.
+    it, the model is not causal: a prompt can be neither split over steps nor begun from another one's blocks. `grammars` know the model's vocabulary.
     """
 
     max_model_len: int
@@ -24,6 +24,7 @@ class ModelDescription:
     dtype: str
     kv_block_bytes: int
     is_causal: bool = True
+    grammars: GrammarSource = NO_GRAMMARS
 
 
 class ExecutorFailedError(RuntimeError):

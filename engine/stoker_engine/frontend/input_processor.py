@@ -11,6 +11,7 @@ from stoker_engine.frontend.renderer import Prompt, text_of
 from stoker_engine.protocol import MAX_REQUEST_ID_LENGTH, EngineCoreReadyResponse, EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.stats import FinishedRequestStats
+from stoker_engine.structured_output_checks import check_structured_outputs
 from stoker_engine.tokenizer import Tokenizer
 
 MAX_INLINE_WORK = 4096
@@ -76,6 +77,8 @@ class InputProcessor:
         self._check_options(options)
         check_types(params)
         check_against_model(params, self._limits)
+        if params.structured_outputs is not None:
+            check_structured_outputs(params.structured_outputs)
         prompt_token_ids = self._tokenize(prompt, params)
         max_tokens = self._max_tokens(len(prompt_token_ids), params)
         eos_token_ids = [] if params.ignore_eos else list(self._tokenizer.eos_token_ids)

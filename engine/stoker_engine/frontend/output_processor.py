@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stoker_engine.errors import EngineGenerateError
+from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.admission import QueuedRequests
 from stoker_engine.frontend.output_collector import RequestOutputCollector
@@ -75,7 +75,7 @@ class OutputProcessor:
             self.queued.discard(output.request_id)
             state.times.record(output, timestamp, now, processed.iteration_stats)
             if output.finish_reason is FinishReason.ERROR:
-                processed.request_ids_to_abort += self._fail(state, EngineGenerateError(output.failure_message or "the engine gave no reason"), processed)
+                processed.request_ids_to_abort += self._fail(state, _failure(output), processed)
             else:
                 self._append(state, output, processed)
 
@@ -172,6 +172,11 @@ class OutputProcessor:
         processed.iteration_stats.finished_requests.append(stats)
         if state.queue is not None:
             state.queue.finished.append(stats)
+
+
+def _failure(output: EngineCoreOutput) -> EngineGenerateError | ParameterError:
+    message = output.failure_message or "the engine gave no reason"
+    return EngineGenerateError(message) if output.failed_parameter is None else ParameterError(message, output.failed_parameter)
 
 
 def _groups(state: RequestState) -> set[str]:

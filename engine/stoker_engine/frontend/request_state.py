@@ -125,12 +125,18 @@ class RequestState:
         """The stop string that ends the request, if one does."""
         if self._detokenizer is None:
             return None
-        # The last token is the stop token itself. Its text is not part of the answer.
-        silent = output.finish_reason is FinishReason.STOP and bool(output.new_token_ids) and not self.request.sampling_params.include_stop_str_in_output
+        silent = output.finish_reason is FinishReason.STOP and bool(output.new_token_ids) and self._is_silent_stop(output.new_token_ids[-1])
         stop = self._detokenizer.append(output.new_token_ids[:-1] if silent else output.new_token_ids)
         if silent and stop is None:
             self._detokenizer.append_silently()
         return stop
+
+    def _is_silent_stop(self, token_id: int) -> bool:
+        """Whether a last token is the stop token itself, whose text is not part of the answer. A grammar may end with a token of the answer."""
+        params = self.request.sampling_params
+        if params.include_stop_str_in_output:
+            return False
+        return params.structured_outputs is None or token_id in self.request.eos_token_ids or token_id in params.stop_token_ids
 
     def _make_completion(self, kind: RequestOutputKind, num_shown_tokens: int) -> CompletionOutput:
         start = self._num_sent_tokens if kind is RequestOutputKind.DELTA else 0

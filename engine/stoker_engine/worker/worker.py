@@ -20,6 +20,7 @@ from stoker_engine.models.loader import LoadedModel, load_model
 from stoker_engine.tokenizer import count_token_ids
 from stoker_engine.worker.device import choose_device
 from stoker_engine.worker.dummy_step import warm_up
+from stoker_engine.worker.grammar import XGrammarSource
 from stoker_engine.worker.kv_cache import allocate_kv_cache
 from stoker_engine.worker.memory_profile import profile_kv_cache_bytes
 from stoker_engine.worker.model_runner import ModelRunner
@@ -45,6 +46,7 @@ class Worker:
         self._runner: ModelRunner | None = None
         self._asleep: set[str] = set()
         self._profile: Profile | None = None
+        self._grammars: XGrammarSource | None = None
 
     def fetch_model(self, on_progress: OnDownload) -> None:
         """Downloads an hf:// model. Raises ConfigError or ModelLoadError."""
@@ -58,11 +60,13 @@ class Worker:
         loaded = load_model(path, self._config, device, on_progress)
         self._loaded, self._shape = loaded, loaded.shape
         self._vocab_size = _common_vocab_size(loaded.vocab_size, count_token_ids(path))
+        self._grammars = XGrammarSource(path, self._vocab_size)
         return ModelDescription(
             max_model_len=loaded.shape.max_context,
             vocab_size=self._vocab_size,
             dtype=str(loaded.dtype).removeprefix("torch."),
             kv_block_bytes=loaded.kv_block_bytes,
+            grammars=self._grammars,
         )
 
     def profile(self) -> int:
@@ -123,6 +127,8 @@ class Worker:
 
     def shutdown(self) -> None:
         """Frees weights and KV cache. May be called at any time, more than once."""
+        if self._grammars is not None:
+            self._grammars.close()
         self._loaded = self._offloaded = self._runner = self._kv_caches = None
         return_freed_memory()
 

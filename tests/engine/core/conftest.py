@@ -298,8 +298,9 @@ def check_blocks(engine: Engine) -> None:
 def check_requests(engine: Engine) -> None:
     """Each live request is in one place, its blocks cover what it has computed, and shared blocks mean equal prefixes."""
     state = engine.state
-    running, waiting = list(state.running), list(state.waiting)
-    assert Counter(request.request_id for request in (*running, *waiting)) == Counter(dict.fromkeys(state.requests, 1))
+    running, waiting, awaiting = list(state.running), list(state.waiting), list(state.awaiting_grammar.values())
+    assert all(request.status is RequestStatus.WAITING_FOR_GRAMMAR and not request.num_computed_tokens for request in awaiting)
+    assert Counter(request.request_id for request in (*running, *waiting, *awaiting)) == Counter(dict.fromkeys(state.requests, 1))
     assert len(running) <= state.limits.max_num_seqs
     promised = Counter(request for plan in engine.scheduler.steps_under_way for request in plan.sampling)
     assert all(request.num_output_placeholders == promised[request] for request in (*running, *waiting))

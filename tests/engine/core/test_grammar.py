@@ -21,6 +21,9 @@ class Cycle:
     def allowed(self) -> set[int]:
         return self.sets[len(self.accepted) % len(self.sets)] if len(self.accepted) < self.num_tokens else {EOS}
 
+    def is_ready(self) -> bool:
+        return True
+
     def bitmask(self) -> bytes:
         return sum(1 << token_id for token_id in self.allowed()).to_bytes(4, "little")
 

@@ -134,10 +134,15 @@ class CoreStepping:
 
 @dataclass
 class StripedGrammar:
-    """Allows two of three tokens, by turns, and ends after `length`."""
+    """Allows two of three tokens, by turns, and ends after `length`. It is ready when it has been asked for that `num_questions` times more."""
 
     length: int
     num_accepted: int = field(default=0, repr=False)
+    num_questions: int = field(default=0, repr=False)
+
+    def is_ready(self) -> bool:
+        self.num_questions -= 1
+        return self.num_questions < 0
 
     def bitmask(self) -> bytes:
         allowed = sum(1 << token_id for token_id in range(VOCAB_SIZE) if self._allows(token_id))
@@ -197,7 +202,7 @@ class WholeEngine:
         length = self.asked[request.request_id].fields.get("grammar")
         if length == 0:
             raise ParameterError("the grammar allows nothing", "response_format")
-        return length and StripedGrammar(length)
+        return length and StripedGrammar(length, num_questions=self.num_added % 3)
 
     @property
     def live_ids(self) -> list[str]:
@@ -369,7 +374,7 @@ def check_order(whole: WholeEngine, scheduler_output: SchedulerOutput) -> None:
         unpaused = state.pause_state is PauseState.UNPAUSED
         assert not (admitted and waiting and unpaused) or max(admitted) <= min(waiting), "a less urgent request overtook"
         return
-    numbers = [whole.asked[name].number for name in new_ids]
+    numbers = [whole.asked[name].number for name in new_ids if "grammar" not in whole.asked[name].fields]
     whole.first_admitted += [number for number in numbers if number not in whole.first_admitted]
     assert whole.first_admitted == sorted(whole.first_admitted), "a later request overtook"
 

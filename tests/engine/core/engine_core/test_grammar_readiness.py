@@ -1,36 +1,84 @@
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from stoker_engine.core.request import RequestStatus
+from stoker_engine.errors import EngineGenerateError, ParameterError
+from stoker_engine.finish_reason import FinishReason
+
+MODES = [{}, {"async_scheduling": True}, {"max_concurrent_batches": 4}]
+
+
+class LateGrammars:
+    """Grammars that are there when the test says so, or fail."""
+
+    def __init__(self, engine: Any) -> None:
+        self.compile_now = engine.compile
+        self.ready = False
+        self.error: Exception | None = None
+
+    def compile(self, request: Any) -> Any:
+        grammar = self.compile_now(request)
+        if grammar is not None:
+            grammar.is_ready = self.is_ready
+        return grammar
+
+    def is_ready(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return self.ready
+
+
+@pytest.fixture(params=MODES)
+def late(whole_engine: Callable[..., Any], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, LateGrammars]:
+    engine = whole_engine(**request.param)
+    grammars = LateGrammars(engine)
+    monkeypatch.setattr(engine, "compile", grammars.compile)
+    return engine, grammars
+
 
 @pytest.mark.property("P27")
-def test_nobody_waits_for_a_grammar_and_its_request_runs_only_when_it_is_there(
-    whole_engine: Callable[..., Any], request_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = whole_engine(scheduling_policy="priority")
-    compiling, ready = threading.Event(), threading.Event()
-    compile_now = engine.compile
-
-    def compile_late(request: Any) -> Any:
-        if "grammar" in engine.asked[request.request_id].fields:
-            compiling.set()
-            assert ready.wait(30)
-        return compile_now(request)
-
-    monkeypatch.setattr(engine, "compile", compile_late)
-    with ThreadPoolExecutor(1) as input_thread:
-        constrained = input_thread.submit(engine.add, [1, 2, 3], {"max_tokens": 8, "grammar": 4}, 0)
-        assert compiling.wait(30)
-        engine.add([4, 5, 6], {"max_tokens": 3, "eos_token_ids": []}, 0)
-        for _ in range(3):
-            engine.step()
-            assert "r0000" not in engine.engine.last.num_scheduled_tokens
-        assert len(engine.engine.results["r0001"].token_ids) == 3
-        ready.set()
-        constrained.result(30)
-    engine.step()
-    assert "r0000" in engine.engine.last.num_scheduled_tokens
+def test_nobody_waits_for_a_grammar_and_its_request_runs_only_when_it_is_there(late: tuple[Any, LateGrammars]) -> None:
+    engine, grammars = late
+    engine.add([1, 2, 3], {"max_tokens": 8, "grammar": 4}, 0)
+    engine.add([4, 5, 6], {"max_tokens": 3, "eos_token_ids": []}, 0)
+    while not engine.engine.results["r0001"].finish_reason:
+        engine.step()
+        assert "r0000" not in engine.engine.last.num_scheduled_tokens
+    assert engine.engine.state.requests["r0000"].status is RequestStatus.WAITING_FOR_GRAMMAR
+    assert engine.core.scheduler.make_stats().num_waiting == 1
+    for _ in range(3):
+        engine.step()
+    grammars.ready = True
     engine.settle()
+
+
+@pytest.mark.parametrize(
+    ("error", "parameter"),
+    [(ParameterError("the schema is no schema", "response_format"), "response_format"), (EngineGenerateError("the compiler does not run"), None)],
+)
+@pytest.mark.property("P27")
+@pytest.mark.fault("C1")
+def test_a_grammar_that_turns_out_to_be_wrong_fails_its_request_alone(late: tuple[Any, LateGrammars], error: Exception, parameter: str | None) -> None:
+    engine, grammars = late
+    engine.add([1, 2, 3], {"max_tokens": 8, "grammar": 4}, 0)
+    engine.add([4, 5, 6], {"max_tokens": 3, "eos_token_ids": []}, 0)
+    engine.step()
+    grammars.error = error
+    while engine.core.has_work():
+        engine.step()
+    outputs = engine.engine.results["r0000"].outputs
+    assert [(output.finish_reason, output.failure_message, output.failed_parameter) for output in outputs] == [(FinishReason.ERROR, str(error), parameter)]
+    assert len(engine.engine.results["r0001"].token_ids) == 3
+    engine.doubles.checks.idle(engine.engine)
+
+
+@pytest.mark.property("P27")
+def test_a_request_that_is_aborted_while_it_waits_for_its_grammar_leaves_nothing(late: tuple[Any, LateGrammars]) -> None:
+    engine, _ = late
+    engine.add([1, 2, 3], {"max_tokens": 8, "grammar": 4}, 0)
+    engine.step()
+    engine.abort(["r0000"])
+    engine.settle()
+    assert not engine.engine.state.awaiting_grammar

@@ -1,0 +1,138 @@
+"""The grammars of structured outputs, by xgrammar: compiled in a process of their own (grammar_process.py), matched in this one."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stoker_engine.errors import EngineGenerateError, ParameterError
+from stoker_engine.protocol import EngineCoreRequest
+from stoker_engine.sampling_params import StructuredOutputs
+from stoker_engine.structured_output_checks import check_structured_outputs
+from stoker_engine.worker.grammar_cache import GrammarCache, Wanted
+from stoker_engine.worker.grammar_process import CompileLimits, GrammarProcess, GrammarRefusedError
+from stoker_engine.worker.grammar_server import TOKENIZER
+
+if TYPE_CHECKING:
+    from xgrammar import CompiledGrammar, GrammarMatcher, TokenizerInfo
+
+logger = logging.getLogger(__name__)
+
+
+class XGrammarSource:
+    """A GrammarSource. The compiler's process, and its library in this one, start with the first grammar: 3 s, and 250 MB there."""
+
+    def __init__(self, model: Path, vocab_size: int, limits: CompileLimits | None = None) -> None:
+        """model: its files hold the tokenizer. vocab_size: ids from there on are never sampled."""
+        self._process = GrammarProcess(model, vocab_size, limits or CompileLimits())
+        self._cache = GrammarCache["CompiledGrammar"](self._compile)
+        self._tokenizer: TokenizerInfo | None = None
+        self._loading = threading.Lock()
+
+    def compile(self, request: EngineCoreRequest) -> "XGrammar | None":
+        wanted = request.sampling_params.structured_outputs
+        if wanted is None:
+            return None
+        check_structured_outputs(wanted)
+        params = request.sampling_params
+        return XGrammar(self._cache.get(wanted.kind, wanted.value), wanted, hides_end=params.ignore_eos)
+
+    def close(self) -> None:
+        self._cache.close()
+        self._process.close()
+
+    def _compile(self, kind: str, value: str) -> "CompiledGrammar":
+        """On a thread of the cache's."""
+        import xgrammar  # 0.6 s, and 40 MB, which most engines never need
+
+        with self._loading:
+            if self._tokenizer is None:
+                self._tokenizer = xgrammar.TokenizerInfo.deserialize_json(self._process.run(TOKENIZER, "").decode())
+        return xgrammar.CompiledGrammar.deserialize_json(self._process.run(kind, value).decode(), self._tokenizer)
+
+
+class XGrammar:
+    """A Grammar: one request's matcher.
+
+    An end-of-sequence token is allowed only where the output may end. Where nothing else is allowed, the output is complete without it, so that
+    `ignore_eos` and `min_tokens` have nothing to forbid. `hides_end`: the output goes on where it may.
+    """
+
+    def __init__(self, compiled: "Wanted[CompiledGrammar]", wanted: StructuredOutputs, *, hides_end: bool) -> None:
+        self._compiled: Wanted[CompiledGrammar] | None = compiled
+        self._parameter = wanted.parameter
+        self._after = list(wanted.after_token_ids)
+        self._last: list[int] = []
+        self._hides_end = hides_end
+        self._matcher: GrammarMatcher | None = None
+        self._bits = self._not_ends = np.zeros((1, 0), dtype=np.int32)
+        self._is_complete = False
+
+    def is_ready(self) -> bool:
+        if self._compiled is None:
+            return True
+        future = self._compiled.future
+        if not future.done():
+            return False
+        try:
+            self._start(future.result())
+        except GrammarRefusedError as error:
+            raise ParameterError(f"{self._parameter}: {error}", self._parameter) from None
+        self._compiled = None
+        return True
+
+    def bitmask(self) -> bytes | None:
+        return None if self._after else self._bits.tobytes()
+
+    def accept(self, token_ids: Sequence[int]) -> bool:
+        matcher = self._started()
+        for token_id in token_ids:
+            if self._after:
+                self._watch(token_id)
+            elif not matcher.accept_token(token_id):
+                return False
+        if not self._after:
+            self._fill(matcher)
+        return True
+
+    def is_terminated(self) -> bool:
+        return self._is_complete and not self._after
+
+    def _start(self, compiled: "CompiledGrammar") -> None:
+        from xgrammar import GrammarMatcher
+
+        self._matcher = matcher = GrammarMatcher(compiled)
+        self._bits = np.zeros((1, -(-compiled.tokenizer_info.vocab_size // 32)), dtype=np.int32)
+        self._not_ends = ~self._bits
+        for token_id in matcher.stop_token_ids:
+            self._not_ends.view(np.uint32)[0, token_id // 32] &= ~np.uint32(1 << token_id % 32)
+        self._fill(matcher)
+        if not self._after and (self._is_complete or not self._bits.any()):
+            raise GrammarRefusedError("it allows no output of any token")
+
+    def _fill(self, matcher: "GrammarMatcher") -> None:
+        """What may come next, and whether that is nothing but the end."""
+        if matcher.is_terminated():
+            self._is_complete = True
+            return
+        matcher.fill_next_token_bitmask(self._bits)
+        if not matcher.is_completed():
+            return
+        going_on = self._bits & self._not_ends
+        self._is_complete = not going_on.any()
+        if self._hides_end:
+            self._bits = going_on
+
+    def _watch(self, token_id: int) -> None:
+        """The form begins at the very token after `after_token_ids`."""
+        self._last = [*self._last, token_id][-len(self._after) :]
+        if self._last == self._after:
+            self._after = []
+
+    def _started(self) -> "GrammarMatcher":
+        if self._matcher is None:
+            raise EngineGenerateError("the grammar is not compiled")
+        return self._matcher

@@ -1,0 +1,97 @@
+"""GrammarCache: compiled grammars by what they were made of, the least recently used leaving first."""
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, Protocol, TypeVar
+
+from stoker_engine.errors import EngineError
+
+MAX_GRAMMARS = 256
+MAX_BYTES = 256 << 20
+NUM_COMPILING = 2
+"""At once. One that takes all its time holds up half of the others, and none of the engine's steps."""
+
+Key = tuple[str, str]
+
+
+class Sized(Protocol):
+    @property
+    def memory_size_bytes(self) -> int: ...
+
+
+ItemT = TypeVar("ItemT", bound=Sized)
+
+
+class Wanted(Generic[ItemT]):
+    """One request's claim to a grammar; when it is let go of, and nobody else has one, the grammar is not compiled any more."""
+
+    def __init__(self, future: Future[ItemT]) -> None:
+        self.future = future
+
+
+class _Entry(Generic[ItemT]):
+    """A grammar, being compiled or compiled, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.future: Future[ItemT] = Future()
+        self.wanted: weakref.WeakSet[Wanted[ItemT]] = weakref.WeakSet()
+
+
+class GrammarCache(Generic[ItemT]):
+    """Compiles on threads of its own. A grammar that cannot be compiled is forgotten at once."""
+
+    def __init__(self, make: Callable[[str, str], ItemT]) -> None:
+        self._make = make
+        self._entries: OrderedDict[Key, _Entry[ItemT]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(NUM_COMPILING, thread_name_prefix="grammar")
+
+    def get(self, kind: str, value: str) -> Wanted[ItemT]:
+        """Its future raises what `make` raises."""
+        key = kind, value
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = _Entry()
+                self._threads.submit(self._compile, key, entry)
+            self._entries.move_to_end(key)
+            wanted = Wanted(entry.future)
+            entry.wanted.add(wanted)
+            return wanted
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self, key: Key, entry: _Entry[ItemT]) -> None:
+        with self._lock:
+            if not entry.wanted:
+                entry.future.cancel()
+                self._forget(key, entry)
+                return
+        try:
+            item = self._make(*key)
+        except (EngineError, ImportError, OSError, RuntimeError, ValueError) as error:  # whoever waits gets it
+            with self._lock:
+                self._forget(key, entry)
+            entry.future.set_exception(error)
+            return
+        with self._lock:
+            entry.future.set_result(item)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Keeps the newest, whatever its size."""
+        compiled = [(key, entry.future.result().memory_size_bytes) for key, entry in self._entries.items() if entry.future.done()]
+        total, count = sum(size for _, size in compiled), len(compiled)
+        for key, size in compiled[:-1]:
+            if total <= MAX_BYTES and count <= MAX_GRAMMARS:
+                return
+            del self._entries[key]
+            total, count = total - size, count - 1
+
+    def _forget(self, key: Key, entry: _Entry[ItemT]) -> None:
+        if self._entries.get(key) is entry:
+            del self._entries[key]

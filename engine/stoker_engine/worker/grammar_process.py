@@ -1,0 +1,124 @@
+"""GrammarProcess: the engine's end of grammar_server.py. Started with the first job; its end comes with the engine's, however that ends."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from stoker_engine.errors import EngineError, EngineGenerateError
+from stoker_engine.worker.grammar_server import OK, REFUSED, STARTED, WALL_SECONDS_PER_CPU_SECOND, Job
+
+START_SECONDS = 120.0
+"""For the server to import the compiler and load the vocabulary: 3 s of an idle CPU."""
+CLOSE_SECONDS = 2.0
+_CHUNK_BYTES = 1 << 20
+
+
+class GrammarRefusedError(EngineError):
+    """The grammar cannot be compiled. The message is the compiler's, or names the limit it ran into."""
+
+
+class CompileLimits(msgspec.Struct, frozen=True):
+    """Of one grammar. CPU time, so that a busy machine refuses none; memory beyond what the compiler has at its start."""
+
+    cpu_seconds: float = 5.0
+    memory_bytes: int = 1 << 30
+    compiled_bytes: int = 64 << 20
+
+
+class GrammarProcess:
+    """May be called from several threads."""
+
+    def __init__(self, model: Path, vocab_size: int, limits: CompileLimits) -> None:
+        self._model = model
+        self._vocab_size = vocab_size
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def run(self, kind: str, value: str) -> bytes:
+        """The compiled grammar, serialized. Raises GrammarRefusedError, and EngineGenerateError where the compiler itself does not run."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                self._hand_over(theirs)
+            ours.settimeout(START_SECONDS + self._limits.cpu_seconds * WALL_SECONDS_PER_CPU_SECOND)
+            try:
+                ours.sendall(msgspec.msgpack.encode(Job(kind, value)))
+                ours.shutdown(socket.SHUT_WR)
+                answer = self._read(ours)
+            except OSError as error:  # a timeout is one
+                answer = b""
+                reason: object = error
+            else:
+                reason = "it ended"
+        if not answer:
+            raise EngineGenerateError(f"the grammar compiler does not run: {reason}")
+        verdict, content = answer[1:2], answer[2:]
+        if verdict == OK:
+            return content
+        raise GrammarRefusedError(content.decode(errors="replace") if verdict == REFUSED else self._limit_reached())
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _read(self, connection: socket.socket) -> bytes:
+        """The whole answer. Raises GrammarRefusedError where it is too large."""
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := connection.recv(_CHUNK_BYTES):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self._limits.compiled_bytes:
+                raise GrammarRefusedError(f"it is too large: compiled, it takes more than {self._limits.compiled_bytes >> 20} MiB")
+        return b"".join(chunks)
+
+    def _limit_reached(self) -> str:
+        return f"it is too complex: it takes more than {self._limits.cpu_seconds:g} s or {self._limits.memory_bytes >> 20} MiB to compile, or nests too deep"
+
+    def _hand_over(self, theirs: socket.socket) -> None:
+        with self._lock:
+            if self._closed:
+                raise EngineGenerateError("the grammar compiler is shut down")
+            control = self._control or self._start()
+            try:
+                socket.send_fds(control, [STARTED], [theirs.fileno()])
+            except OSError:  # it has ended: another one may do better
+                self._end()
+                socket.send_fds(self._start(), [STARTED], [theirs.fileno()])
+
+    def _start(self) -> socket.socket:
+        self._control, theirs = socket.socketpair()
+        limits = self._limits
+        arguments = (theirs.fileno(), self._model, self._vocab_size, limits.cpu_seconds, limits.memory_bytes)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stoker_engine.worker.grammar_server", *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a terminal's Ctrl-C is for the engine
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},  # it forks: it must have no threads
+            )
+        return self._control
+
+    def _end(self) -> None:
+        """It ends by itself when its socket is closed."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None

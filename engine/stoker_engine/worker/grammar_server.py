@@ -1,0 +1,87 @@
+"""The process in which grammars are compiled: `python -m stoker_engine.worker.grammar_server FD MODEL VOCAB_SIZE CPU_SECONDS MEMORY_BYTES`.
+
+It loads the compiler once and forks for each job, so that a job can run out of time, memory or stack, and nothing is lost but its own child. A job comes as
+a socket over the socket FD: the kind and the value in it, up to the end of file; the answer is STARTED, then OK or REFUSED and what there is to say.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+STARTED, OK, REFUSED = b"s", b"+", b"-"
+TOKENIZER = "tokenizer"
+"""The kind of the job that asks for the vocabulary itself."""
+WALL_SECONDS_PER_CPU_SECOND = 6
+"""A child that gets little of a busy machine may take longer, but not for ever."""
+NICENESS = 10
+MAX_BUFFERED_BYTES = 1 << 16
+
+_PR_SET_PDEATHSIG = 1
+_BINDINGS = ctypes.CDLL(None)
+
+
+class Job(msgspec.Struct, array_like=True):
+    kind: str
+    value: str
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    model, vocab_size, cpu_seconds, memory_bytes = Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children need nobody who waits for them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, a grammar goes before the engine
+    from stoker_engine.worker.grammar_compiler import GrammarCompiler  # torch, and the vocabulary
+
+    compiler = GrammarCompiler(model, vocab_size)
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not descriptors:  # the engine is gone
+            return
+        if os.fork() == 0:
+            control.close()
+            _limit(cpu_seconds, memory_bytes)
+            _serve(socket.socket(fileno=descriptors[0]), compiler.run)
+            os._exit(0)
+        os.close(descriptors[0])
+
+
+def _limit(cpu_seconds: float, memory_bytes: int) -> None:
+    """The kernel ends a child that takes more, whatever it is doing."""
+    _BINDINGS.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    size = pages * resource.getpagesize() + memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    signal.setitimer(signal.ITIMER_REAL, cpu_seconds * WALL_SECONDS_PER_CPU_SECOND)
+
+
+def _serve(connection: socket.socket, run: Callable[[str, str], bytes]) -> None:
+    connection.sendall(STARTED)
+    job = msgspec.msgpack.decode(_read_all(connection), type=Job)
+    try:
+        answer = OK + run(job.kind, job.value)
+    except (ValueError, RuntimeError, TypeError, MemoryError, RecursionError) as error:
+        answer = REFUSED + (str(error) or type(error).__name__).encode(errors="replace")
+    connection.sendall(answer)
+    connection.close()
+
+
+def _read_all(connection: socket.socket) -> bytes:
+    chunks = []
+    while chunk := connection.recv(MAX_BUFFERED_BYTES):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+if __name__ == "__main__":
+    main()
