@@ -244,9 +244,8 @@ def short_directory(socket_dir: str) -> Callable[[], Path]:
     return make
 
 
-@pytest.fixture
-def spawn_api() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
-    """`spawn_api(socket_dir, stderr=…, **api settings)`: an api process alone. `code` is run in place of the api's module."""
+@contextmanager
+def _spawner() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
     with ExitStack() as stack:
 
         def spawn(socket_dir: str, *, stderr: int | None = None, text: bool = False, code: str | None = None, **settings: Any) -> subprocess.Popen[Any]:
@@ -256,6 +255,25 @@ def spawn_api() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
             return process
 
         yield spawn
+
+
+@pytest.fixture
+def spawn_api() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
+    """`spawn_api(socket_dir, stderr=…, **api settings)`: an api process alone. `code` is run in place of the api's module."""
+    with _spawner() as spawn:
+        yield spawn
+
+
+@pytest.fixture(scope="module")
+def make_spawn_api() -> Callable[..., Any]:
+    """`with make_spawn_api() as (spawn, directory)`: as `spawn_api`, for a fixture of as long a life as it wants."""
+
+    @contextmanager
+    def make() -> Iterator[tuple[Callable[..., subprocess.Popen[Any]], str]]:
+        with tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory, _spawner() as spawn:
+            yield spawn, directory
+
+    return make
 
 
 @pytest.fixture(scope="session")

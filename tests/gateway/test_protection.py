@@ -1,3 +1,6 @@
+import contextlib
+import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,3 +113,49 @@ def test_a_request_that_takes_too_long_ends_in_the_engine_too(guarded: Any, wait
     assert guarded.client.post("/v1/completions", json=batch, headers=with_key("first-key")).status_code == 504
     wait_for(lambda: guarded.metric("stoker_num_requests_running") == 0, "the engine runs nothing")
     assert guarded.metric(aborted) - num_aborted == 6
+
+
+def exchange(api: Any, *pieces: bytes) -> bytes:
+    """What comes back until the connection is closed."""
+    with socket.create_connection(("127.0.0.1", api.port), timeout=30) as connection:
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                connection.sendall(piece)
+        with contextlib.suppress(ConnectionError):
+            while piece := connection.recv(65536):
+                answer += piece
+        return answer
+
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n"],
+        [HEAD, *[b"X: " + b"x" * 10_000 + b"\r\n"] * 7, b"\r\n"],
+        [HEAD, *[b"X: x\r\n"] * 300, b"\r\n"],
+        [b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n"],
+        [b"GET /v1/models HTTP/1.1\r\nX: ", *[b"x" * 10_000] * 7],
+        [HEAD + b"Transfer-Encoding: chunked\r\n\r\n2;", *[b"x" * 10_000] * 8],
+    ],
+)
+def test_headers_without_end_are_refused(api: Any, pieces: list[bytes]) -> None:
+    answer = exchange(api, *pieces)
+    assert answer.startswith(b"HTTP/1.1 431 ") and json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "headers_too_large"
+    assert api.status("/readyz") == 200
+
+
+def test_what_is_no_http_is_refused_in_the_words_of_the_api(api: Any) -> None:
+    answer = exchange(api, b"\x16\x03\x01 nonsense\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ") and json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
+
+
+def test_long_headers_and_long_bodies_are_not_the_same(api: Any) -> None:
+    text = "a" * 300_000
+    response = api.client.post("/v1/completions", json={"model": "m", "prompt": "x", "max_tokens": 1, "user": text}, headers={"X": "x" * 60_000})
+    assert response.status_code == 200
+    kept = api.client.post("/v1/completions", content=iter([b'{"model":"m","prompt":"x","max_tokens":1,"user":"', *[b"a" * 50_000] * 6, b'"}']))
+    assert kept.status_code == 200

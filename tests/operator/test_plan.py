@@ -1,4 +1,5 @@
 import sys
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from stoker_operator.spec_sections import (
 from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, InferenceDeploymentSpec, ModelSpec, ObjectMeta
 
 PLACEMENT = Placement(socket_dir="/tmp/stoker-7/0123abcd", host="127.0.0.1", port=8081, health_port=8082, supervisor_fd=9)
+LOGGING: dict[str, Any] = {"log_level": "debug", "log_format": "json"}
 
 
 @pytest.fixture
@@ -53,8 +55,7 @@ def every_field() -> InferenceDeployment:
                 seed=2**63 - 1,
                 load_format="dummy",
                 num_threads=2,
-                log_level="debug",
-                log_format="json",
+                **LOGGING,
                 image="registry.example/engine:1",
                 image_pull_policy="Always",
                 args=("--profile-dir=$(TRACES)/profile",),
@@ -69,8 +70,7 @@ def every_field() -> InferenceDeployment:
                 request_timeout="5m",
                 cors_allow_origins=("https://chat.example.org",),
                 otlp_endpoint="http://collector:4318",
-                log_level="error",
-                log_format="json",
+                **LOGGING,
             ),
             lifecycle=LifecycleConfig(startup_timeout="10m", pre_stop_delay="7s", drain_timeout="1m30s", engine_hang_timeout="500ms"),
             accelerator=AcceleratorConfig(count=1, product=("A", "B")),

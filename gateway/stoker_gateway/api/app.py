@@ -22,6 +22,7 @@ from stoker_gateway.api.json_response import error_response
 from stoker_gateway.api.load import load
 from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
+from stoker_gateway.api.request_record import current_record
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.api.tokenization import detokenize, tokenize
 from stoker_gateway.api.version import version
@@ -65,15 +66,17 @@ def create_app(state: ApiState) -> FastAPI:
     """The ASGI application. It owns nothing: whoever made `state` starts and stops its engine."""
     app = FastAPI(title="Stoker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     for method, path, endpoint in (*ROUTES, *(ENGINE_CONTROL_ROUTES if state.config.enable_engine_control else ())):
-        app.add_route(path, _bind(endpoint, state), methods=[method])
+        app.add_route(path, _bind(endpoint, state, path.replace(":path", "")), methods=[method])
     for kind in (ApiError, EngineError, ClientDisconnectedError, HTTPException, Exception):
         app.add_exception_handler(kind, _make_error_handler(state.metrics))
     app.add_middleware(DrainMiddleware, drain=state.drain, on_refused=partial(state.metrics.refused, Refusal.DRAINING))
     return app
 
 
-def _bind(endpoint: Endpoint, state: ApiState) -> Callable[[Request], Awaitable[Response]]:
+def _bind(endpoint: Endpoint, state: ApiState, route: str) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
+        if (record := current_record()) is not None:
+            record.route = route
         return await endpoint(state, request)
 
     return handle

@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from stoker_engine.errors import ConfigError
 from stoker_gateway.api.access_log import log_access
 from stoker_gateway.api.api_keys import ApiKeyMiddleware, ApiKeys
 from stoker_gateway.api.config import ApiConfig
@@ -15,6 +17,9 @@ from stoker_gateway.api.metrics import Metrics, Refusal
 from stoker_gateway.api.observe import ObserveMiddleware
 from stoker_gateway.api.request_id import HEADER
 from stoker_gateway.api.request_record import Observer
+
+if TYPE_CHECKING:
+    from stoker_gateway.api.tracing import Tracing
 
 PREFLIGHT_SECONDS = 600
 """How long a browser may remember what it was told of another origin's rights."""
@@ -48,4 +53,16 @@ class Edge:
 def make_edge(config: ApiConfig) -> Edge:
     """Raises ConfigError."""
     keys = None if config.api_keys_file is None else ApiKeys(Path(config.api_keys_file))
-    return Edge(keys, config.cors_allow_origins, (log_access,), lambda: None)
+    tracing = None if config.otlp_endpoint is None else _make_tracing(config.otlp_endpoint)
+    if tracing is None:
+        return Edge(keys, config.cors_allow_origins, (log_access,), lambda: None)
+    return Edge(keys, config.cors_allow_origins, (log_access, tracing.observe), tracing.close)
+
+
+def _make_tracing(endpoint: str) -> "Tracing":
+    """Imported here: whoever wants no traces need not have OpenTelemetry."""
+    try:
+        from stoker_gateway.api.tracing import Tracing
+    except ImportError as error:
+        raise ConfigError(f"--otlp-endpoint: {error}; install stoker[otel], or leave it out") from error
+    return Tracing(endpoint)

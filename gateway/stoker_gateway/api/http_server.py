@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from stoker_engine.errors import EngineError
 from stoker_gateway.api.drain import ClientAddress
+from stoker_gateway.api.http_protocol import HttpProtocol
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
@@ -35,7 +35,7 @@ def make_server(app: ASGIApp) -> "Server":
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
 
     def clients(self) -> frozenset[ClientAddress]:
         """The other ends of the connections that are open."""
-        open_ones = [connection.client for connection in self.server_state.connections if isinstance(connection, HttpToolsProtocol)]
+        open_ones = [connection.client for connection in self.server_state.connections if isinstance(connection, HttpProtocol)]
         return frozenset(client for client in open_ones if client is not None)
 
     @contextmanager

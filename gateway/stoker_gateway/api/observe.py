@@ -41,7 +41,6 @@ class ObserveMiddleware:
             await self._app(scope, receive, send_with_id)
         finally:
             record.seconds = time.perf_counter() - started
-            record.route = _route(scope)
             for observer in self._observers:
                 observer(record)
 
@@ -56,8 +55,3 @@ def _make_record(scope: Scope) -> RequestRecord:
         started=time.time(),
         trace_headers=trace_headers(headers),
     )
-
-
-def _route(scope: Scope) -> str:
-    """The router leaves in the scope what it has found."""
-    return getattr(scope.get("route"), "path", "")

