@@ -10,6 +10,7 @@ from stoker_gateway.api.app import ROUTES
 from stoker_gateway.api.metric_table import METRICS, MetricKind
 from stoker_gateway.openai.fields import CHAT_RULES, COMPLETION_RULES, FieldRules
 from stoker_gateway.openai.request import ChatCompletionRequest, CompletionRequest
+from stoker_gateway.openai.responses.request import RESPONSES_RULES, ResponsesRequest
 
 README = (Path(__file__).parents[2] / "gateway" / "README.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in README.splitlines() if line.startswith("| ")]
@@ -32,6 +33,12 @@ def test_the_table_of_request_fields_is_that_of_the_code() -> None:
     for rules in (CHAT_RULES, COMPLETION_RULES):
         names |= {*rules.ignored, *rules.refused}
     assert documented == {name: [outcome(name, ChatCompletionRequest, CHAT_RULES), outcome(name, CompletionRequest, COMPLETION_RULES)] for name in names}
+
+
+def test_the_table_of_a_responses_fields_is_that_of_the_code() -> None:
+    documented = {row[0].strip("`"): row[1] for row in ROWS if len(row) == 2 and re.match("honored|ignored|refused", row[1])}
+    names = {*ResponsesRequest.__struct_fields__, *RESPONSES_RULES.ignored, *RESPONSES_RULES.refused}
+    assert documented == {name: outcome(name, ResponsesRequest, RESPONSES_RULES) for name in names}
 
 
 @pytest.mark.parametrize(("method", "path"), [(method, path.replace(":path", "")) for method, path, _ in ROUTES])

@@ -23,6 +23,8 @@ from stoker_gateway.api.load import load
 from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.request_record import current_record
+from stoker_gateway.api.responses.create import create_response
+from stoker_gateway.api.responses.stored import cancel_response, delete_response, get_response, list_input_items
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.api.tokenization import detokenize, tokenize
 from stoker_gateway.api.version import version
@@ -47,6 +49,11 @@ async def vllm_metrics(state: ApiState, _request: Request) -> Response:
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/chat/completions", create_chat_completion),
     ("POST", "/v1/completions", create_completion),
+    ("POST", "/v1/responses", create_response),
+    ("GET", "/v1/responses/{response_id}", get_response),
+    ("DELETE", "/v1/responses/{response_id}", delete_response),
+    ("POST", "/v1/responses/{response_id}/cancel", cancel_response),
+    ("GET", "/v1/responses/{response_id}/input_items", list_input_items),
     ("GET", "/v1/models", list_models),
     ("GET", "/v1/models/{model:path}", get_model),
     ("POST", "/tokenize", tokenize),

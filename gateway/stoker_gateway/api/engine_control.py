@@ -1,7 +1,7 @@
 """Pause, sleep, wake and reset the engine over HTTP: for trusted networks, and only there with `--enable-engine-control`."""
 
 from collections.abc import Awaitable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -11,10 +11,9 @@ from starlette.responses import Response
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.protocol import PauseMode, SleepTag
 from stoker_gateway.api.json_response import json_response
+from stoker_gateway.api.query import decode_query
 from stoker_gateway.api.state import ApiState
-from stoker_gateway.openai.errors import ApiError, conflict
-
-QueryT = TypeVar("QueryT")
+from stoker_gateway.openai.errors import conflict
 
 
 class PauseQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,7 +44,7 @@ class IsPaused(msgspec.Struct):
 
 async def pause(state: ApiState, request: Request) -> Response:
     """Answers when nothing is computed any more; 409 where somebody resumed meanwhile."""
-    query = _query(request, PauseQuery)
+    query = decode_query(request, PauseQuery)
     return await _done(state.engine.control.pause_generation(query.mode, clear_cache=query.clear_cache))
 
 
@@ -60,13 +59,13 @@ async def is_paused(state: ApiState, _request: Request) -> Response:
 
 async def sleep(state: ApiState, request: Request) -> Response:
     """Answers when the memory has been given back; 409 where somebody woke the engine meanwhile."""
-    query = _query(request, SleepQuery)
+    query = decode_query(request, SleepQuery)
     return await _done(state.engine.control.sleep(query.level, query.mode))
 
 
 async def wake_up(state: ApiState, request: Request) -> Response:
     """`tags` may be given more than once. 500, and the engine sleeps on, where its weights cannot be loaded."""
-    query = _query(request, WakeUpQuery)
+    query = decode_query(request, WakeUpQuery, lists=("tags",))
     await state.engine.control.wake_up(query.tags)
     return json_response(b"{}")
 
@@ -77,7 +76,7 @@ async def is_sleeping(state: ApiState, _request: Request) -> Response:
 
 async def reset_prefix_cache(state: ApiState, request: Request) -> Response:
     """409, and nothing changed, while requests use blocks of it."""
-    query = _query(request, ResetQuery)
+    query = decode_query(request, ResetQuery)
     if not await state.engine.control.reset_prefix_cache(reset_running_requests=query.reset_running_requests):
         raise conflict("The prefix cache is in use; try again, or with reset_running_requests=true.", "prefix_cache_in_use")
     return json_response(b"{}")
@@ -111,12 +110,3 @@ async def _done(call: Awaitable[None]) -> Response:
     except EngineGenerateError as error:
         raise conflict(str(error), "engine_refused") from error
     return json_response(b"{}")
-
-
-def _query(request: Request, kind: type[QueryT]) -> QueryT:
-    params = request.query_params
-    values = {name: params.getlist(name) if name == "tags" else params[name] for name in params}
-    try:
-        return msgspec.convert(values, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise ApiError(f"The query string is wrong: {error}.", code="invalid_query") from error

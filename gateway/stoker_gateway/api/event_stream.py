@@ -15,14 +15,15 @@ logger = logging.getLogger(__name__)
 
 
 class EventStream(Response):
-    """`first` has been awaited before the status was decided; `events` are the rest. The stream ends with exactly one [DONE]."""
+    """`first` has been awaited before the status was decided; `events` are the rest. `end` comes exactly once."""
 
-    def __init__(self, request_id: str, first: bytes, events: AsyncGenerator[bytes]) -> None:
+    def __init__(self, request_id: str, first: bytes, events: AsyncGenerator[bytes], end: streaming.StreamEnd = streaming.COMPLETIONS_END) -> None:
         super().__init__(media_type=streaming.CONTENT_TYPE, headers=streaming.HEADERS)
         del self.headers["content-length"]
         self._request_id = request_id
         self._first = first
         self._events = events
+        self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -36,11 +37,11 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         await send({"type": "http.response.body", "body": self._first, "more_body": True})
-        tail = streaming.DONE
+        tail = self._end.done
         try:
             async for event in self._events:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         except EngineError as error:
             logger.warning("%s: failed in mid-stream: %s", self._request_id, error)
-            tail = streaming.error_event(to_api_error(error)) + streaming.DONE
+            tail = self._end.failed(to_api_error(error))
         await send({"type": "http.response.body", "body": tail, "more_body": False})

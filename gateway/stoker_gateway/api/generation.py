@@ -18,6 +18,7 @@ from stoker_gateway.api.event_stream import EventStream
 from stoker_gateway.api.request_record import current_record
 from stoker_gateway.api.trace_headers import trace_headers
 from stoker_gateway.openai.request import GenerationRequest
+from stoker_gateway.openai.streaming import COMPLETIONS_END, StreamEnd
 
 ResultT = TypeVar("ResultT")
 
@@ -51,7 +52,7 @@ def prompt_logprobs_size(output: RequestOutput) -> int:
     return _POSITION_SIZE * len(output.prompt_logprobs or ()) * len(output.outputs)
 
 
-async def stream_response(http_request: Request, request_id: str, events: AsyncGenerator[bytes]) -> Response:
+async def stream_response(http_request: Request, request_id: str, events: AsyncGenerator[bytes], end: StreamEnd = COMPLETIONS_END) -> Response:
     """Waits for the first event, so that what is wrong with the request still decides the status."""
     try:
         async with cancelled_by_disconnect(http_request.receive):
@@ -59,7 +60,7 @@ async def stream_response(http_request: Request, request_id: str, events: AsyncG
     except BaseException:
         await events.aclose()
         raise
-    return EventStream(request_id, first, events)
+    return EventStream(request_id, first, events, end)
 
 
 async def last_output(outputs: AsyncGenerator[RequestOutput]) -> RequestOutput:

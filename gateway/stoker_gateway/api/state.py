@@ -15,6 +15,7 @@ from stoker_engine.tokenizer import GenerationDefaults, Tokenizer
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.drain import Drain
 from stoker_gateway.api.metrics import Metrics
+from stoker_gateway.api.responses.store import ResponseStore
 from stoker_gateway.openai.errors import model_not_found
 
 
@@ -30,6 +31,7 @@ class ApiState:
     model_names: tuple[str, ...]
     renderer: Renderer
     sampling_defaults: dict[str, Any]
+    responses: ResponseStore = field(default_factory=ResponseStore)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def check_model(self, model: str) -> None:

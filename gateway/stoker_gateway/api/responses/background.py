@@ -1,0 +1,65 @@
+"""Responses that are made after their request has been answered."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from stoker_engine.frontend.input_processor import InputProcessor, RequestOptions
+from stoker_engine.frontend.renderer import Prompt
+from stoker_engine.sampling_params import SamplingParams
+from stoker_gateway.api.responses.conversation import own_names
+from stoker_gateway.api.responses.run import ResponseRun
+from stoker_gateway.api.responses.store import EventLog, StoredResponse, conversation_bytes
+from stoker_gateway.api.state import ApiState
+
+logger = logging.getLogger(__name__)
+
+_TOKEN_BYTES = 16
+_EVENT_BYTES = 400
+_LOGPROB_BYTES = 160
+"""What a token of an answer takes at most in this process's memory, what its event in a stream, and what each log probability in either."""
+
+
+@dataclass(slots=True, frozen=True)
+class Work:
+    """What the engine is asked for. `has_events`: they are kept, to be followed while they come."""
+
+    prompt: Prompt
+    params: SamplingParams
+    options: RequestOptions
+    has_events: bool
+
+
+async def start_in_background(state: ApiState, stored: StoredResponse, work: Work) -> None:
+    """What is wrong with the request is said at once. Raises ApiError (429) where too much is being made in the background, and ParameterError."""
+    processor = InputProcessor.for_engine(state.tokenizer, state.check_ready())
+    with own_names():
+        request = await asyncio.to_thread(processor.process, work.prompt, work.params, work.options)
+    stored.num_bytes = conversation_bytes(stored.conversation) + (request.sampling_params.max_tokens or 0) * _bytes_per_token(work)
+    stored.events = EventLog() if work.has_events else None
+    state.responses.put_running(stored)
+    stored.task = asyncio.create_task(_make(state, stored, work, request.prompt_token_ids))
+    stored.task.add_done_callback(_log_fault)
+
+
+async def cancel(stored: StoredResponse) -> None:
+    """Ends it, and returns when it is over; one that is over stays as it is."""
+    if stored.task is not None and not stored.task.done():
+        stored.task.cancel()
+        await asyncio.wait([stored.task])
+
+
+async def _make(state: ApiState, stored: StoredResponse, work: Work, prompt_token_ids: list[int]) -> None:
+    """A draining process waits for it, as for a request that is being answered."""
+    with state.drain.in_flight():
+        await ResponseRun(stored, state.responses).in_background(state.engine.generate(prompt_token_ids, work.params, work.options))
+
+
+def _bytes_per_token(work: Work) -> int:
+    num_logprobs = 0 if work.params.logprobs is None else 1 + work.params.logprobs
+    return (_EVENT_BYTES if work.has_events else _TOKEN_BYTES) + 2 * num_logprobs * _LOGPROB_BYTES
+
+
+def _log_fault(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a response failed in the background", exc_info=error)

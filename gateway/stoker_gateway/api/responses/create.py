@@ -1,0 +1,97 @@
+"""POST /v1/responses."""
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+
+from stoker_engine.sampling_params import SamplingParams
+from stoker_gateway.api.body import read_json_body
+from stoker_gateway.api.chat_completions import render_chat
+from stoker_gateway.api.disconnect import cancelled_by_disconnect
+from stoker_gateway.api.generation import off_loop_if_long, request_options, stream_response
+from stoker_gateway.api.json_response import json_response
+from stoker_gateway.api.request_id import request_id_of
+from stoker_gateway.api.responses.background import Work, start_in_background
+from stoker_gateway.api.responses.conversation import chat_request, input_messages, own_names
+from stoker_gateway.api.responses.follow import RESPONSES_END, followed
+from stoker_gateway.api.responses.run import ResponseRun
+from stoker_gateway.api.responses.store import StoredResponse, conversation_bytes
+from stoker_gateway.api.sampling import chat_sampling_params
+from stoker_gateway.api.state import ApiState
+from stoker_gateway.openai.decode import decode_request
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.protocol import encode
+from stoker_gateway.openai.responses.protocol import InputMessage, Response, TextConfigResponse, TextFormatResponse
+from stoker_gateway.openai.responses.request import RESPONSES_RULES, ResponsesRequest
+
+
+async def create_response(state: ApiState, http_request: Request) -> HttpResponse:
+    body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
+    request = await off_loop_if_long(len(body), lambda: decode_request(body, ResponsesRequest, RESPONSES_RULES))
+    request.check()
+    state.check_model(request.model)
+    conversation = [*_earlier(state, request), *input_messages(request)]
+    chat = chat_request(request, conversation)
+    with own_names():
+        params = chat_sampling_params(chat, state.sampling_defaults)
+        state.check_ready()
+        prompt = await off_loop_if_long(len(body) + conversation_bytes(conversation), lambda: render_chat(state, chat))
+    stored = StoredResponse(_new_response(request, params), conversation)
+    options = request_options(chat, http_request.headers, request_id_of(http_request, "resp"))
+    if request.background:
+        await start_in_background(state, stored, Work(prompt, params, options, has_events=request.stream))
+        return followed(stored, 0) if request.stream else json_response(encode(stored.response))
+    run = ResponseRun(stored, state.responses)
+    outputs = state.engine.generate(prompt, params, options)
+    if request.stream:
+        return await stream_response(http_request, options.request_id, run.stream(outputs), RESPONSES_END)
+    async with cancelled_by_disconnect(http_request.receive):
+        return json_response(encode(await run.whole(outputs)))
+
+
+def _earlier(state: ApiState, request: ResponsesRequest) -> Sequence[InputMessage]:
+    """Raises ApiError (400) for an earlier response that is not kept, or not over."""
+    if request.previous_response_id is None:
+        return ()
+    earlier = state.responses.find(request.previous_response_id)
+    if earlier is None:
+        message = f"Previous response with id '{request.previous_response_id[:100]}' not found."
+        raise ApiError(message, param="previous_response_id", code="previous_response_not_found")
+    if not earlier.is_over:
+        raise ApiError(f"The previous response is {earlier.response.status}; wait until it is over.", param="previous_response_id")
+    return earlier.conversation
+
+
+def _new_response(request: ResponsesRequest, params: SamplingParams) -> Response:
+    """Its id cannot be guessed: whoever has it may read what is kept."""
+    return Response(
+        id=f"resp_{secrets.token_hex(24)}",
+        created_at=int(time.time()),
+        status="queued" if request.background else "in_progress",
+        background=request.background,
+        frequency_penalty=params.frequency_penalty,
+        instructions=request.instructions,
+        max_output_tokens=request.max_output_tokens,
+        metadata=request.metadata or {},
+        model=request.model,
+        presence_penalty=params.presence_penalty,
+        previous_response_id=request.previous_response_id,
+        prompt_cache_key=request.prompt_cache_key,
+        safety_identifier=request.safety_identifier,
+        store=request.store,
+        temperature=params.temperature,
+        text=_text_config(request),
+        top_logprobs=request.top_logprobs or 0,
+        top_p=params.top_p,
+        user=request.user,
+    )
+
+
+def _text_config(request: ResponsesRequest) -> TextConfigResponse:
+    text_format = request.text.format if request.text is not None and request.text.format is not None else None
+    if text_format is not None and text_format.type != "text":
+        raise ApiError(f"text.format.type must be 'text', got {text_format.type[:100]!r}.", param="text.format.type")
+    return TextConfigResponse(TextFormatResponse("text"))

@@ -1,0 +1,18 @@
+"""The events of a response that is made in the background, as a stream from any of them on."""
+
+from starlette.responses import Response as HttpResponse
+
+from stoker_gateway.api.event_stream import EventStream
+from stoker_gateway.api.responses.store import StoredResponse
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.streaming import StreamEnd, named_event
+
+RESPONSES_END = StreamEnd(b"", lambda error: named_event("error", error.body()))
+"""The last event says how the response ended: nothing comes after it."""
+
+
+def followed(stored: StoredResponse, start: int) -> HttpResponse:
+    """A client that goes away ends nothing. Raises ApiError (400) where the response has no events."""
+    if stored.events is None:
+        raise ApiError("Only a response that was created with background and stream can be streamed again.", param="stream")
+    return EventStream(stored.response.id, b"", stored.events.follow(start), RESPONSES_END)
