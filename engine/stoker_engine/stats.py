@@ -13,7 +13,7 @@ class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=Fal
     `num_nan_logits` and `num_aborted` are totals since start.
 
     `kv_cache_usage` is the share of blocks in use, 0 to 1. `prefix_cache_queries` and `prefix_cache_hits` count tokens of first-time prompts.
-    `num_batched_tokens` is the size of the step whose result came last.
+    `num_deferred` of `num_waiting` wait for something besides a place: their grammar. `num_batched_tokens` is the size of the step whose result came last.
     """
 
     num_running: int = 0
@@ -26,6 +26,7 @@ class SchedulerStats(msgspec.Struct, array_like=True, omit_defaults=True, gc=Fal
     num_batched_tokens: int = 0
     num_nan_logits: int = 0
     num_aborted: int = 0
+    num_deferred: int = 0
 
 
 @dataclass(slots=True)

@@ -151,6 +151,7 @@ class Scheduler:
             num_batched_tokens=counters.num_batched_tokens,
             num_nan_logits=counters.num_nan_logits,
             num_aborted=counters.num_aborted,
+            num_deferred=len(self.state.awaiting_grammar),
         )
 
     def _has_news(self) -> bool:

@@ -47,7 +47,7 @@ class Edge:
                 expose_headers=(HEADER, "Retry-After"),
                 max_age=PREFLIGHT_SECONDS,
             )
-        return ObserveMiddleware(app, self.observers)
+        return ObserveMiddleware(app, (*self.observers, metrics.http.observe))
 
 
 def make_edge(config: ApiConfig) -> Edge:

@@ -28,8 +28,9 @@ class MetricSpec:
 
 
 TTFT_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
-TOKEN_LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+TOKEN_LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 REQUEST_LATENCY_BUCKETS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2),
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0),
     *(960.0, 1920.0, 7680.0),
 )
@@ -62,6 +63,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _labeled("engine_state", MetricKind.GAUGE, "state", "1 for the state that the engine is in, 0 for the others."),
     _gauge("num_requests_running", "num_requests_running", "Requests in the engine's running list."),
     _gauge("num_requests_waiting", "num_requests_waiting", "Requests waiting for a place in the engine."),
+    _labeled("num_requests_waiting_by_reason", MetricKind.GAUGE, "reason", "num_requests_waiting by what they wait for: a place, or their grammar."),
     _gauge("kv_cache_usage_ratio", "kv_cache_usage_perc", "Share of the KV cache's blocks in use, 0 to 1."),
     _counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache."),
     _counter("prefix_cache_hits", "Prompt tokens found in the prefix cache."),

@@ -11,11 +11,13 @@ from prometheus_client.registry import Collector
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.engine_status import EngineState, EngineStatus
 from stoker_engine.stats import FinishedRequestStats, IterationStats, SchedulerStats
+from stoker_gateway.api.http_metrics import HttpCollector, HttpMetrics, HttpNaming
 from stoker_gateway.api.metric_table import METRICS, MetricKind, MetricSpec
 from stoker_gateway.api.metric_values import MetricValues, RunningTotal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TOTALS = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
+WAITING_REASONS = ("capacity", "deferred")
 _GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio")
 
 
@@ -46,12 +48,18 @@ class Metrics:
         self._totals = {name: RunningTotal() for name in (*_TOTALS, "corrupted_requests")}
         self._values.by_label["request_success"] = {str(reason): 0 for reason in FinishReason}
         self._values.by_label["requests_refused"] = {reason.value: 0 for reason in Refusal}
+        self._values.by_label["num_requests_waiting_by_reason"] = dict.fromkeys(WAITING_REASONS, 0)
         self._values.by_label["prompt_tokens_by_source"] = {"local_compute": 0, "local_cache_hit": 0}
         self._stoker = _NamedCollector(self._values, _Naming("stoker_", {"model_name": model_name}))
         self._vllm = _NamedCollector(self._values, _Naming("vllm:", {"model_name": model_name, "engine": "0"}, is_vllm=True))
-        self._stoker_registry = _registry(self._stoker)
+        self.http = HttpMetrics()
+        own, theirs = (
+            HttpNaming(prefix="stoker_", labels={"model_name": model_name}, path_label="path", has_status_classes=False),
+            HttpNaming(prefix="", labels={}, path_label="handler", has_status_classes=True),
+        )
+        self._stoker_registry = _registry(self._stoker, HttpCollector(self.http, own))
         ProcessCollector(registry=self._stoker_registry)
-        self._vllm_registry = _registry(self._vllm)
+        self._vllm_registry = _registry(self._vllm, HttpCollector(self.http, theirs))
 
     def record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
         if scheduler_stats is not None:
@@ -79,6 +87,7 @@ class Metrics:
         """Without an engine nothing runs or waits."""
         if not status.is_connected:
             self._values.numbers.update(dict.fromkeys(_GAUGES, 0))
+            self._values.by_label["num_requests_waiting_by_reason"] = dict.fromkeys(WAITING_REASONS, 0)
 
     def _render(self, collector: "_NamedCollector", registry: CollectorRegistry, status: EngineStatus) -> bytes:
         self._forget_lost_engine(status)
@@ -90,6 +99,7 @@ class Metrics:
         numbers = self._values.numbers
         numbers["num_requests_running"] = stats.num_running
         numbers["num_requests_waiting"] = stats.num_waiting
+        self._values.by_label["num_requests_waiting_by_reason"] = {"capacity": stats.num_waiting - stats.num_deferred, "deferred": stats.num_deferred}
         numbers["kv_cache_usage_ratio"] = stats.kv_cache_usage
         for name in _TOTALS:
             self._update_total(name, getattr(stats, name))
@@ -203,7 +213,8 @@ class _NamedCollector(Collector):
         return family
 
 
-def _registry(collector: Collector) -> CollectorRegistry:
+def _registry(*collectors: Collector) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
+    for collector in collectors:
+        registry.register(collector)
     return registry

@@ -6,6 +6,7 @@ from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.protocol import EngineCoreReadyResponse, EnginePhase
 from stoker_engine.stats import FinishedRequestStats, IterationStats, SchedulerStats
 from stoker_gateway.api.metrics import Metrics
+from stoker_gateway.api.request_record import RequestRecord
 
 READY = EngineCoreReadyResponse(
     max_model_len=1000,
@@ -103,3 +104,28 @@ def test_buckets_of_lengths_end_at_the_context_length(metrics: Metrics) -> None:
     values = samples(metrics.render(STATUS))
     bounds = [float(name.partition(",")[2]) for name in values if name.startswith("stoker_request_prompt_tokens_bucket")]
     assert bounds == [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, float("inf")]
+
+
+def test_http_requests_are_counted_by_path_and_status_and_strangers_make_no_series(metrics: Metrics) -> None:
+    for path, route, status in (("/v1/completions", "/v1/completions", 200), ("/v1/completions", "/v1/completions", 404), ("/livez", "/livez", 200)):
+        metrics.http.observe(RequestRecord("id", "POST", path, 0.0, route=route, status=status, seconds=0.25))
+    for number in range(1000):
+        metrics.http.observe(RequestRecord("id", f"M{number}", f"/{number}", 0.0, status=404))
+    metrics.http.observe(RequestRecord("id", "POST", "/v1/completions", 0.0, route="/v1/completions"))
+    ours = {name: value for name, value in samples(metrics.render(STATUS)).items() if name.startswith("stoker_http_requests_total")}
+    assert ours == {
+        "stoker_http_requests_total,POST,/v1/completions,200": 1,
+        "stoker_http_requests_total,POST,/v1/completions,404": 1,
+        "stoker_http_requests_total,POST,/v1/completions,499": 1,
+        "stoker_http_requests_total,other,other,404": 1000,
+    }
+    theirs = samples(metrics.render_vllm(STATUS))
+    assert theirs["http_requests_total,/v1/completions,POST,4xx"] == 2
+    assert theirs["http_request_duration_seconds_count,/v1/completions,POST"] == 3
+
+
+def test_what_waits_is_told_by_its_reason(metrics: Metrics) -> None:
+    metrics.record(SchedulerStats(num_waiting=5, num_deferred=2), IterationStats())
+    values = samples(metrics.render(STATUS))
+    assert [values[f"stoker_num_requests_waiting_by_reason,{reason}"] for reason in ("capacity", "deferred")] == [3, 2]
+    assert samples(metrics.render(EngineStatus()))["stoker_num_requests_waiting_by_reason,deferred"] == 0
