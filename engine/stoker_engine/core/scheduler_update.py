@@ -1,10 +1,12 @@
 """What a step's result does to its requests: tokens appended, ends found, outputs built."""
 
+from stoker_engine.core.grammar import Grammar
 from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
 from stoker_engine.core.request import Request, RequestStatus
 from stoker_engine.core.scheduler_state import SchedulerLimits, SchedulerState
 from stoker_engine.core.step_plan import StepPlan
 from stoker_engine.core.stop_check import check_stop
+from stoker_engine.errors import ParameterError
 from stoker_engine.protocol import EngineCoreOutput, LogprobsLists
 
 _LIVE = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
@@ -54,8 +56,9 @@ def _update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOu
     is_first = request.num_tokens == request.sequence.num_prompt_tokens
     token_ids, ended = _append(request, token_ids)
     if request.grammar is not None:
-        if not request.grammar.accept(token_ids):
-            return fail_request(request, f"the grammar does not allow the tokens {token_ids}")
+        failure = _accept(request, request.grammar, token_ids)
+        if failure is not None:
+            return failure
         if ended in _CUT and request.grammar.is_terminated():
             ended = RequestStatus.FINISHED_STOPPED
     engine_core_output = EngineCoreOutput(request_id, token_ids)
@@ -75,8 +78,18 @@ def _update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOu
     return engine_core_output
 
 
-def fail_request(request: Request, message: str) -> EngineCoreOutput:
-    """Ends this request alone."""
+def _accept(request: Request, grammar: Grammar, token_ids: list[int]) -> EngineCoreOutput | None:
+    """What to tell the client where the grammar ends the request by a failure."""
+    try:
+        if not grammar.accept(token_ids):
+            return fail_request(request, f"the grammar does not allow the tokens {token_ids}")
+    except ParameterError as error:
+        return fail_request(request, str(error), error.parameter)
+    return None
+
+
+def fail_request(request: Request, message: str, parameter: str | None = None) -> EngineCoreOutput:
+    """Ends this request alone. `parameter` is the one at fault, None where the request is not."""
     request.status = RequestStatus.FINISHED_ERROR
     return EngineCoreOutput(
         request_id=request.request_id,
@@ -84,6 +97,7 @@ def fail_request(request: Request, message: str) -> EngineCoreOutput:
         finish_reason=request.status.finish_reason,
         events=request.take_events(),
         failure_message=message,
+        failed_parameter=parameter,
     )
 
 

@@ -31,9 +31,7 @@ def _queue_if_compiled(state: SchedulerState, request: Request) -> EngineCoreOut
         if not request.grammar.is_ready():
             return None
     except ParameterError as error:
-        answer = fail_request(request, str(error))
-        answer.failed_parameter = error.parameter or "structured_outputs"
-        return answer
+        return fail_request(request, str(error), error.parameter or "structured_outputs")
     except EngineGenerateError as error:
         return fail_request(request, str(error))
     del state.awaiting_grammar[request.request_id]

@@ -1,7 +1,7 @@
 """The grammars of structured outputs, by xgrammar: compiled in a process of their own (grammar_process.py), matched in this one."""
 
-import logging
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,9 @@ from stoker_engine.worker.grammar_server import TOKENIZER
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarMatcher, TokenizerInfo
 
-logger = logging.getLogger(__name__)
+MATCH_SECONDS = 0.25
+MATCH_SECONDS_PER_TOKEN = 0.005
+"""What a request may take of the steps' thread: a schema takes 0.02 ms for each token, an ambiguous grammar soon a second."""
 
 
 class XGrammarSource:
@@ -70,6 +72,7 @@ class XGrammar:
         self._matcher: GrammarMatcher | None = None
         self._bits = self._not_ends = np.zeros((1, 0), dtype=np.int32)
         self._is_complete = False
+        self._seconds_left = MATCH_SECONDS
 
     def is_ready(self) -> bool:
         if self._compiled is None:
@@ -89,6 +92,7 @@ class XGrammar:
 
     def accept(self, token_ids: Sequence[int]) -> bool:
         matcher = self._started()
+        begin = time.thread_time()
         for token_id in token_ids:
             if self._after:
                 self._watch(token_id)
@@ -96,6 +100,9 @@ class XGrammar:
                 return False
         if not self._after:
             self._fill(matcher)
+        self._seconds_left = min(self._seconds_left + len(token_ids) * MATCH_SECONDS_PER_TOKEN, MATCH_SECONDS) - (time.thread_time() - begin)
+        if self._seconds_left < 0:
+            raise ParameterError(f"{self._parameter}: the grammar is too ambiguous: to follow it takes more than is left for other requests", self._parameter)
         return True
 
     def is_terminated(self) -> bool:

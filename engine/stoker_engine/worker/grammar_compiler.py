@@ -22,6 +22,7 @@ MAX_REASON_CHARACTERS = 500
 _JSON_OBJECT = '{"type":"object"}'
 _LOOSE, _STRICT = r"[^\"\\\r\n]", r"[^\0-\x1f\"\\]"
 """The characters of a string with a length, as the compiler writes them and as JSON has them."""
+_NO_MEMORY = "bad_alloc"
 _PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+:\d+: (Check failed: \(.*?\) is false: )?")
 _WARNING = re.compile(r"Warning: (.*)")
 
@@ -41,7 +42,7 @@ class GrammarCompiler:
         self._compiler = xgrammar.GrammarCompiler(self._tokenizer, max_threads=1, cache_enabled=False)
 
     def run(self, kind: str, value: str) -> bytes:
-        """Raises ValueError or RuntimeError with the reason why there is no such grammar."""
+        """Raises ValueError or RuntimeError with the reason why there is no such grammar, MemoryError without one."""
         if kind == TOKENIZER:
             return self._tokenizer.serialize_json().encode()
         try:
@@ -49,6 +50,8 @@ class GrammarCompiler:
                 grammar = _make_grammar(kind, value)
                 return self._compiler.compile_grammar(grammar).serialize_json().encode()
         except RuntimeError as error:
+            if _NO_MEMORY in str(error):
+                raise MemoryError from None
             raise UnsupportedGrammarError(_PLACE.sub("", str(error)).strip()[:MAX_REASON_CHARACTERS]) from None
 
 

@@ -70,8 +70,10 @@ def _serve(connection: socket.socket, run: Callable[[str, str], bytes]) -> None:
     job = msgspec.msgpack.decode(_read_all(connection), type=Job)
     try:
         answer = OK + run(job.kind, job.value)
-    except (ValueError, RuntimeError, TypeError, MemoryError, RecursionError) as error:
+    except (ValueError, RuntimeError, TypeError) as error:
         answer = REFUSED + (str(error) or type(error).__name__).encode(errors="replace")
+    except MemoryError:
+        return  # as where it is killed: the engine knows the limits
     connection.sendall(answer)
     connection.close()
 
