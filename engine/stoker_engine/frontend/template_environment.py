@@ -29,6 +29,15 @@ def make_environment() -> jinja2.Environment:
     return environment
 
 
+def template_fault(source: str) -> str | None:
+    """Why the text is no template; None where it is one."""
+    try:
+        make_environment().from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    return None
+
+
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 

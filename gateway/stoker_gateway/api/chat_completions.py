@@ -8,13 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stoker_engine.frontend.renderer import TemplatedPrompt
-from stoker_engine.outputs import RequestOutput
+from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_gateway.api.body import read_json_body
+from stoker_gateway.api.chat_plan import ChatPlan, plan_chat
 from stoker_gateway.api.chat_stream import ChatStream
+from stoker_gateway.api.choice_reader import ChoiceReader, whole_message
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import (
     SYSTEM_FINGERPRINT,
-    finish_name,
     last_output,
     off_loop_if_long,
     prompt_logprobs_size,
@@ -29,8 +30,9 @@ from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.decode import decode_chat_completion_request
 from stoker_gateway.openai.messages import template_messages
-from stoker_gateway.openai.protocol import ChatCompletion, ChatCompletionChoice, ChatMessageResponse, encode, make_usage
+from stoker_gateway.openai.protocol import ChatCompletion, ChatCompletionChoice, encode, make_usage
 from stoker_gateway.openai.request import ChatCompletionRequest
+from stoker_gateway.openai.tools import offered_tools, template_tools
 
 
 async def create_chat_completion(state: ApiState, http_request: Request) -> Response:
@@ -40,33 +42,37 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
     params = chat_sampling_params(request, state.sampling_defaults)
     state.check_ready()
     rendered = await off_loop_if_long(len(body), lambda: render_chat(state, request))
+    plan = plan_chat(state.chat_format, state.tokenizer, request, rendered.text, params)
     prompt = await truncated(state, rendered, request.truncate_prompt_tokens, params)
     request_id = request_id_of(http_request, "chatcmpl")
-    outputs = state.engine.generate(prompt, params, request_options(request, http_request.headers, request_id))
+    outputs = state.engine.generate(prompt, plan.params, request_options(request, http_request.headers, request_id))
     if request.stream:
-        return await stream_response(http_request, request_id, ChatStream(request, request_id).events(outputs))
+        return await stream_response(http_request, request_id, ChatStream(request, request_id, plan).events(outputs))
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
         output = await last_output(outputs)
-    return json_response(await off_loop_if_long(prompt_logprobs_size(output), lambda: encode(_chat_completion(request, request_id, output))))
+    size = prompt_logprobs_size(output) + sum(len(choice.text) for choice in output.outputs)
+    return json_response(await off_loop_if_long(size, lambda: encode(_chat_completion(request, request_id, plan, output))))
 
 
 def render_chat(state: ApiState, request: ChatCompletionRequest) -> TemplatedPrompt:
     """Messages → prompt. Raises ApiError or ParameterError (400) where the messages or the template say no."""
     messages = template_messages(request.messages)
+    effort = state.chat_format.effort_kwargs(request.reasoning_effort)
     return state.renderer.render_chat(
         messages,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
-        template_kwargs=request.chat_template_kwargs,
+        template_kwargs={**effort, **(request.chat_template_kwargs or {})},
+        tools=template_tools(offered_tools(request.tools, request.tool_choice)),
     )
 
 
-def _chat_completion(request: ChatCompletionRequest, request_id: str, output: RequestOutput) -> ChatCompletion:
+def _chat_completion(request: ChatCompletionRequest, request_id: str, plan: ChatPlan, output: RequestOutput) -> ChatCompletion:
     return ChatCompletion(
         id=request_id,
         created=int(time.time()),
         model=request.model,
-        choices=_choices(request, output),
+        choices=[_choice(request, plan, choice) for choice in sorted(output.outputs, key=lambda choice: choice.index)],
         usage=make_usage(len(output.prompt_token_ids), output.num_output_tokens, output.num_cached_tokens),
         system_fingerprint=SYSTEM_FINGERPRINT,
         prompt_logprobs=UNSET if output.prompt_logprobs is None else prompt_logprobs(output.prompt_logprobs),
@@ -74,15 +80,13 @@ def _chat_completion(request: ChatCompletionRequest, request_id: str, output: Re
     )
 
 
-def _choices(request: ChatCompletionRequest, output: RequestOutput) -> list[ChatCompletionChoice]:
-    return [
-        ChatCompletionChoice(
-            index=choice.index,
-            message=ChatMessageResponse(content=choice.text),
-            logprobs=None if choice.logprobs is None else chat_logprobs(choice.token_ids, choice.logprobs, request.num_top_logprobs),
-            finish_reason=finish_name(choice),
-            stop_reason=choice.stop_reason,
-            token_ids=choice.token_ids if request.return_token_ids else UNSET,
-        )
-        for choice in sorted(output.outputs, key=lambda choice: choice.index)
-    ]
+def _choice(request: ChatCompletionRequest, plan: ChatPlan, choice: CompletionOutput) -> ChatCompletionChoice:
+    reader = ChoiceReader(plan)
+    return ChatCompletionChoice(
+        index=choice.index,
+        message=whole_message(reader.delta(choice)),
+        logprobs=None if choice.logprobs is None else chat_logprobs(choice.token_ids, choice.logprobs, request.num_top_logprobs),
+        finish_reason=reader.finish_name(choice),
+        stop_reason=choice.stop_reason,
+        token_ids=choice.token_ids if request.return_token_ids else UNSET,
+    )

@@ -1,6 +1,6 @@
 """ApiConfig: the api's settings, written once. Flags, `spec.api` and error paths are computed from these structs."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -10,6 +10,9 @@ from stoker_engine.settings import Settings, to_the_end
 HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?"
 Origin = Annotated[str, Meta(pattern=to_the_end(rf"^(\*|https?://{HOST})$"), max_length=253, examples=["https://chat.example.org"])]
 Endpoint = Annotated[str, Meta(pattern=to_the_end(rf"^https?://{HOST}(/\S*)?$"), max_length=1024, examples=["http://collector.monitoring:4318"])]
+
+ToolCallParser = Literal["auto", "none", "hermes", "llama3_json", "pythonic", "mistral", "deepseek_v3", "deepseek_v31", "harmony"]
+ReasoningParser = Literal["auto", "none", "think", "mistral", "harmony"]
 
 
 class ApiSettings(Settings, frozen=True, kw_only=True):
@@ -40,6 +43,17 @@ class ApiSettings(Settings, frozen=True, kw_only=True):
     otlp_endpoint: Annotated[
         Endpoint | None, Meta(description="OpenTelemetry collector that gets one span per request by OTLP over HTTP. Default: none are made.")
     ] = None
+    chat_template: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=1024)] | None,
+        Meta(description="File with a Jinja template that takes the place of the model's own, for chats with and without tools."),
+    ] = None
+    tool_call_parser: Annotated[
+        ToolCallParser, Meta(description="How the model writes tool calls; auto asks the chat template, none reads no calls but those that are required.")
+    ] = "auto"
+    reasoning_parser: Annotated[
+        ReasoningParser,
+        Meta(description="How the model marks its reasoning: think is <think>, mistral [THINK]; auto asks the chat template, none shows it as content."),
+    ] = "auto"
     log_level: LogLevelSetting = "info"
     log_format: LogFormatSetting = "text"
 

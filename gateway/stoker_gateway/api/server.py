@@ -19,6 +19,7 @@ from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_engine.tokenizer import load_tokenizer
 from stoker_gateway.api.app import create_app
+from stoker_gateway.api.chat_format import apply_chat_template
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.drain import Drain, DrainReport
 from stoker_gateway.api.edge import Edge, make_edge
@@ -56,6 +57,7 @@ async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, 
     if path is None:
         return ExitCode.OK, TerminationMessage(reason="Aborted", phase="downloading")
     tokenizer = await asyncio.to_thread(load_tokenizer, path)
+    apply_chat_template(config, tokenizer)
     metrics = Metrics(served_names(config.model)[0])
     client = ClientConfig(socket_dir=config.socket_dir, hang_seconds=seconds(config.lifecycle.engine_hang_timeout))
     limits = QueueLimits(config.max_queued_requests, config.max_queued_prefill_tokens)

@@ -12,6 +12,7 @@ from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.renderer import Renderer
 from stoker_engine.protocol import EngineCoreReadyResponse
 from stoker_engine.tokenizer import GenerationDefaults, Tokenizer
+from stoker_gateway.api.chat_format import ChatFormat, make_chat_format
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.drain import Drain
 from stoker_gateway.api.metrics import Metrics
@@ -31,6 +32,7 @@ class ApiState:
     model_names: tuple[str, ...]
     renderer: Renderer
     sampling_defaults: dict[str, Any]
+    chat_format: ChatFormat
     responses: ResponseStore = field(default_factory=ResponseStore)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -57,6 +59,7 @@ def make_state(config: ApiConfig, engine: AsyncLLM, tokenizer: Tokenizer, metric
         model_names=served_names(config.model),
         renderer=engine.renderer,
         sampling_defaults=_given(tokenizer.generation_defaults),
+        chat_format=make_chat_format(config, tokenizer),
     )
 
 

@@ -9,6 +9,7 @@ from stoker_gateway.openai.errors import ApiError, nested_too_deeply, too_many_v
 from stoker_gateway.openai.fields import CHAT_RULES, COMPLETION_RULES, FieldRules, drop_nulls
 from stoker_gateway.openai.nesting import MAX_NESTING, is_nested_too_deeply
 from stoker_gateway.openai.request import MAX_BODY_VALUES, MAX_CHOICES, ChatCompletionRequest, CompletionRequest, GenerationRequest
+from stoker_gateway.openai.tools import check_tools
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
@@ -25,6 +26,7 @@ def decode_chat_completion_request(body: bytes) -> ChatCompletionRequest:
         raise ApiError("top_logprobs needs logprobs to be true.", param="top_logprobs")
     if request.continue_final_message and request.add_generation_prompt:
         raise ApiError("continue_final_message excludes add_generation_prompt.", param="continue_final_message")
+    check_tools(request.tools, request.tool_choice)
     return request
 
 

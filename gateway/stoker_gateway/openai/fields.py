@@ -10,6 +10,9 @@ from stoker_gateway.openai.errors import ApiError
 _IGNORED = frozenset({"metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user"})
 """They change no answer: labels, and hints to OpenAI's own caches."""
 
+_INSTEAD = {"functions": "tools", "function_call": "tool_choice"}
+"""What OpenAI has replaced them by."""
+
 
 @dataclass(slots=True, frozen=True)
 class FieldRules:
@@ -26,7 +29,8 @@ class FieldRules:
             raise ApiError(f"Unrecognized request argument supplied: {name[:100]}", param=name)
         if any(type(value) is type(harmless) and value == harmless for harmless in self.refused[name]):
             return
-        raise ApiError(f"{name} is not supported by this server{_explain(self.refused[name])}.", param=name)
+        instead = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise ApiError(f"{name} is not supported by this server{_explain(self.refused[name])}{instead}.", param=name)
 
 
 def _explain(harmless: tuple[object, ...]) -> str:
@@ -34,24 +38,20 @@ def _explain(harmless: tuple[object, ...]) -> str:
 
 
 CHAT_RULES = FieldRules(
-    ignored=_IGNORED | {"parallel_tool_calls", "prediction"},
+    ignored=_IGNORED | {"prediction"},
     refused={
         "audio": (),
         "function_call": ("none", "auto"),
         "functions": (),
         "modalities": (["text"],),
         "moderation": (),
-        "reasoning_effort": (),
-        "response_format": ({"type": "text"},),
         "service_tier": ("auto", "default"),
         "store": (False,),
-        "tool_choice": ("none", "auto"),
-        "tools": (),
         "verbosity": ("medium",),
         "web_search_options": (),
     },
 )
-"""`prediction` only makes an answer faster; `parallel_tool_calls` needs tools."""
+"""`prediction` only makes an answer faster."""
 
 COMPLETION_RULES = FieldRules(
     ignored=_IGNORED,

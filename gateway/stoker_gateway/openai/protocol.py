@@ -67,10 +67,28 @@ PromptLogprobs = list[dict[int, PromptLogprob] | None]
 """One entry per prompt token, by token id; null for the first."""
 
 
+class FunctionCall(msgspec.Struct):
+    """`arguments` are JSON text, as the model wrote it: it may be malformed, or cut short where the answer was."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct):
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
 class ChatMessageResponse(msgspec.Struct):
-    content: str
+    """`content` is null where there are calls and nothing else. Reasoning, where the model reasons, is under both names that clients look for."""
+
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatCompletionChoice(msgspec.Struct):
@@ -94,11 +112,30 @@ class ChatCompletion(msgspec.Struct):
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
+class FunctionCallDelta(msgspec.Struct):
+    """`arguments` is the next piece of the text."""
+
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ToolCallDelta(msgspec.Struct):
+    """`index` counts the calls of one choice. A call's first delta has its id, type and name, the others have not."""
+
+    index: int
+    function: FunctionCallDelta
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
 class ChatDelta(msgspec.Struct):
     """The first delta of a choice has the role, the last is empty."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatCompletionChunkChoice(msgspec.Struct):

@@ -3,10 +3,13 @@
 Ranges that depend on the model or that the engine checks itself (temperature, penalties, stop, n …) are not repeated here.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+from stoker_gateway.openai.structured_outputs import ResponseFormat, StructuredOutputsRequest
+from stoker_gateway.openai.tools import ToolChoice, Tools
 
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 TokenCount = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -38,6 +41,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True):
     max_tokens: TokenCount | None = None
     n: int | None = None
     presence_penalty: float | None = None
+    response_format: ResponseFormat | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stream: bool = False
@@ -60,6 +64,7 @@ class GenerationRequest(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     stop_token_ids: list[TokenId] | None = None
+    structured_outputs: StructuredOutputsRequest | None = None
     top_k: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
 
@@ -77,6 +82,22 @@ class ContentPart(msgspec.Struct):
 
     type: str
     text: str | None = None
+    refusal: str | None = None
+
+
+class MessageFunctionCall(msgspec.Struct):
+    """`arguments` are JSON text; an object is taken, too."""
+
+    name: str
+    arguments: str | dict[str, Any] = ""
+
+
+class MessageToolCall(msgspec.Struct, kw_only=True):
+    """A call that the model made earlier."""
+
+    id: str
+    function: MessageFunctionCall
+    type: Literal["function"] = "function"
 
 
 class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -85,13 +106,14 @@ class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     role: str
     content: str | Annotated[list[ContentPart], Meta(max_length=MAX_MESSAGES)] | None = None
     name: str | None = None
+    reasoning: str | None = None
     reasoning_content: str | None = None
     tool_call_id: str | None = None
+    tool_calls: Annotated[list[MessageToolCall], Meta(max_length=MAX_MESSAGES)] | None = None
     annotations: list[Any] | None = None
     audio: Any = None
     function_call: Any = None
     refusal: str | None = None
-    tool_calls: list[Any] | None = None
 
 
 class ChatCompletionRequest(GenerationRequest, kw_only=True):
@@ -99,6 +121,10 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
     logprobs: bool = False
     max_completion_tokens: PositiveTokenCount | None = None
     max_tokens: PositiveTokenCount | None = None
+    parallel_tool_calls: bool = True
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    tool_choice: ToolChoice | None = None
+    tools: Tools | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
     add_generation_prompt: bool | None = None

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Collection, Generator
 
-from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.tools.call_object import argument_parts
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallBegin, Content, Part, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import calls, const, json_by, sequence, structured, tag
+from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
 from stoker_gateway.tools.text_parts import content_until
 
 _CALLS_OPEN = "<｜tool▁calls▁begin｜>"
@@ -61,14 +60,14 @@ def _skip_end(source: Source) -> Steps:
             source.position = 0
 
 
-def _force(tools: list[CallForm], many: bool) -> StructuredOutputs:  # noqa: FBT001
+def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f"{_OPEN}function{_SEPARATOR}{tool.name}\n```json\n", json_by(tool.schema), f"\n```{_CLOSE}") for tool in tools]
-    return structured(sequence(const(_CALLS_OPEN), calls(tags, "\n", many=many), const(_CALLS_CLOSE)))
+    return sequence(const(_CALLS_OPEN), calls(tags, "\n", many=many), const(_CALLS_CLOSE))
 
 
-def _force_v31(tools: list[CallForm], many: bool) -> StructuredOutputs:  # noqa: FBT001
+def _force_v31(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f"{_OPEN}{tool.name}{_SEPARATOR}", json_by(tool.schema), _CLOSE) for tool in tools]
-    return structured(sequence(const(_CALLS_OPEN), calls(tags, "", many=many), const(_CALLS_CLOSE)))
+    return sequence(const(_CALLS_OPEN), calls(tags, "", many=many), const(_CALLS_CLOSE))
 
 
 _MARKS = (_CALLS_OPEN, _CALLS_CLOSE, _OPEN, _SEPARATOR, _CLOSE)

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.tools.parts import SteppedParser, Steps
 from stoker_gateway.tools.source import Source
-
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+from stoker_gateway.tools.structural_tag import Format
 
 
 @dataclass(slots=True, frozen=True)
@@ -31,7 +29,7 @@ class ToolFormat:
 
     name: str
     read: Callable[[Source, Collection[str]], Steps]
-    force: Callable[[list[CallForm], bool], StructuredOutputs] | None
+    force: Callable[[list[CallForm], bool], Format] | None
     special_tokens: tuple[str, ...] = ()
     make_call_id: Callable[[], str] = random_call_id
 

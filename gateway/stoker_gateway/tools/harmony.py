@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable, Collection, Generator
 
-from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Part, Reasoning, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import calls, const, json_by, sequence, structured, tag
+from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
 
 START = "<|start|>"
 CHANNEL = "<|channel|>"
@@ -78,12 +77,12 @@ def _read_body(source: Source, make: Callable[[str], Part]) -> Generator[Part | 
     return has_text
 
 
-def _force(tools: list[CallForm], _many: bool) -> StructuredOutputs:  # noqa: FBT001
+def _force(tools: list[CallForm], _many: bool) -> Format:  # noqa: FBT001
     """A call ends the answer: there is one at most, perhaps after reasoning."""
     tags = [tag(f"{CHANNEL}commentary to=functions.{tool.name} {CONSTRAIN}json{MESSAGE}", json_by(tool.schema), _CALL) for tool in tools]
     analysis = tag(f"{CHANNEL}analysis{MESSAGE}", {"type": "any_text"}, _END)
     reasoning = {"type": "optional", "content": sequence(analysis, const(f"{START}assistant"))}
-    return structured(sequence(reasoning, calls(tags, "", many=False)))
+    return sequence(reasoning, calls(tags, "", many=False))
 
 
 HARMONY = ToolFormat("harmony", _read, _force, special_tokens=(START, CHANNEL, MESSAGE, CONSTRAIN, *_ENDS))

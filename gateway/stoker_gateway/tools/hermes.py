@@ -2,12 +2,11 @@
 
 from collections.abc import Collection
 
-from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.tools.call_object import read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import calls, json_by, structured, tag
+from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag
 from stoker_gateway.tools.text_parts import content_until
 
 _OPEN = "<tool_call>"
@@ -27,9 +26,9 @@ def _read(source: Source, _tool_names: Collection[str]) -> Steps:
             source.position = 0
 
 
-def _force(tools: list[CallForm], many: bool) -> StructuredOutputs:  # noqa: FBT001
+def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f'{_OPEN}\n{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), f"}}\n{_CLOSE}") for tool in tools]
-    return structured(calls(tags, "\n", many=many))
+    return calls(tags, "\n", many=many)
 
 
 HERMES = ToolFormat("hermes", _read, _force, special_tokens=(_OPEN, _CLOSE))

@@ -4,11 +4,10 @@ from collections.abc import Collection
 
 import msgspec
 
-from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import calls, const, json_by, sequence, structured, tag
+from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
 from stoker_gateway.tools.text_parts import read_calls, rest
 
 
@@ -20,9 +19,9 @@ def _read(source: Source, _tool_names: Collection[str]) -> Steps:
     yield from rest(source)
 
 
-def _force(tools: list[CallForm], many: bool) -> StructuredOutputs:  # noqa: FBT001
+def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f'{{"name": {_quoted(tool.name)}, "parameters": ', json_by(tool.schema), "}") for tool in tools]
-    return structured(sequence(const("["), calls(tags, ", ", many=many), const("]")))
+    return sequence(const("["), calls(tags, ", ", many=many), const("]"))
 
 
 def _quoted(name: str) -> str:

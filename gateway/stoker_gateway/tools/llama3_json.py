@@ -2,12 +2,11 @@
 
 from collections.abc import Collection
 
-from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.tools.call_object import read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import calls, json_by, structured, tag
+from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag
 from stoker_gateway.tools.text_parts import content_until
 
 _PYTHON_TAG = "<|python_tag|>"
@@ -36,9 +35,9 @@ def _read_calls(source: Source, tool_names: Collection[str]) -> Steps:
         source.release()
 
 
-def _force(tools: list[CallForm], many: bool) -> StructuredOutputs:  # noqa: FBT001
+def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f'{{"name": "{tool.name}", "parameters": ', json_by(tool.schema), "}") for tool in tools]
-    return structured(calls(tags, "; ", many=many))
+    return calls(tags, "; ", many=many)
 
 
 LLAMA3_JSON = ToolFormat("llama3_json", _read, _force, special_tokens=(_PYTHON_TAG,))

@@ -5,12 +5,11 @@ import secrets
 import string
 from collections.abc import Collection, Generator
 
-from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.tools.call_object import argument_parts, read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallBegin, Content, Part, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import calls, const, json_by, sequence, structured, tag
+from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
 from stoker_gateway.tools.text_parts import content_until, read_calls
 
 _CALLS = "[TOOL_CALLS]"
@@ -54,10 +53,10 @@ def _read_named(source: Source) -> Generator[Part | None, None, bool]:
     return True
 
 
-def _force(tools: list[CallForm], many: bool) -> StructuredOutputs:  # noqa: FBT001
+def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     """The older form, which every template of the family shows."""
     tags = [tag(f'{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), "}") for tool in tools]
-    return structured(sequence(const(f"{_CALLS}["), calls(tags, ", ", many=many), const("]")))
+    return sequence(const(f"{_CALLS}["), calls(tags, ", ", many=many), const("]"))
 
 
 MISTRAL = ToolFormat("mistral", _read, _force, special_tokens=(_CALLS, _ARGS, _CALL_ID), make_call_id=mistral_call_id)

@@ -4,8 +4,6 @@ from typing import Any
 
 import msgspec
 
-from stoker_engine.sampling_params import StructuredOutputs
-
 Format = dict[str, Any]
 
 
@@ -30,5 +28,10 @@ def calls(tags: list[Format], separator: str, *, many: bool) -> Format:
     return {"type": "tags_with_separator", "tags": tags, "separator": separator, "at_least_one": True, "stop_after_first": not many}
 
 
-def structured(form: Format) -> StructuredOutputs:
-    return StructuredOutputs(kind="structural_tag", value=msgspec.json.encode({"type": "structural_tag", "format": form}).decode())
+def either(*elements: Format) -> Format:
+    return {"type": "or", "elements": list(elements)}
+
+
+def structural_tag(form: Format) -> str:
+    """As JSON text."""
+    return msgspec.json.encode({"type": "structural_tag", "format": form}).decode()

@@ -7,6 +7,7 @@ from stoker_gateway.openai.decode import decode_chat_completion_request, decode_
 from stoker_gateway.openai.errors import ApiError
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
 
 
 def chat_error(**fields: Any) -> ApiError:
@@ -27,7 +28,14 @@ def chat_error(**fields: Any) -> ApiError:
         ({"logit_bias": {"abc": 1}}, "logit_bias", "Invalid value for 'logit_bias': expected int, got str."),
         ({"logit_bias": {"1": "a"}}, "logit_bias", "Invalid value for 'logit_bias': expected float, got str."),
         ({"max_tokens": 10**40}, "max_tokens", "Invalid value for 'max_tokens': expected int <= 2147483647."),
-        ({"tools": []}, "tools", "tools is not supported by this server."),
+        ({"tools": []}, "tools", None),
+        ({"tools": [TOOL, TOOL]}, "tools[1].function.name", None),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type", None),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", None),
+        ({"tool_choice": "required"}, "tool_choice", "tool_choice is only allowed when tools are given."),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice", None),
+        ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice", None),
+        ({"functions": [{"name": "f"}]}, "functions", "functions is not supported by this server; use tools."),
         ({"response_format": {"type": "json_object"}}, "response_format", 'response_format is not supported by this server beyond {"type":"text"}.'),
         ({"store": 0}, "store", "store is not supported by this server beyond false."),
         ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message", None),

@@ -7,8 +7,10 @@ from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.messages import template_messages
 from stoker_gateway.openai.request import ChatMessage
 
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"n": 4}'}, "index": 0}
 
-def convert(*messages: dict[str, Any]) -> list[dict[str, str]]:
+
+def convert(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return template_messages(msgspec.convert(list(messages), list[ChatMessage]))
 
 
@@ -22,6 +24,21 @@ def test_names_and_reasoning_are_kept() -> None:
     assert convert(message) == [{"role": "assistant", "content": "a", "name": "n", "reasoning_content": "r", "thinking": "r"}]
 
 
+def test_reasoning_is_taken_under_both_names() -> None:
+    assert convert({"role": "assistant", "content": "a", "reasoning": "r"}) == convert({"role": "assistant", "content": "a", "reasoning_content": "r"})
+
+
+@pytest.mark.case("C007")
+@pytest.mark.parametrize(
+    ("arguments", "converted"), [('{"n": 4}', {"n": 4}), ("", {}), (" ", {}), ("{}", {}), ({"n": 4}, {"n": 4}), ('{"n', '{"n'), ("[1]", "[1]")]
+)
+def test_a_calls_arguments_are_an_object_and_its_answer_names_it(arguments: str | dict[str, int], converted: object) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    history = convert({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "17"}]})
+    assert history[0] == {"role": "assistant", "content": "", "tool_calls": [{**call, "function": {"name": "f", "arguments": converted}}]}
+    assert history[1] == {"role": "tool", "content": "17", "tool_call_id": "c1"}
+
+
 @pytest.mark.parametrize(
     ("message", "param"),
     [
@@ -31,7 +48,10 @@ def test_names_and_reasoning_are_kept() -> None:
         ({"role": "system", "content": None}, "messages[0].content"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "messages[0].content[0].type"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
-        ({"role": "assistant", "content": "x", "tool_calls": [{"id": "c1"}]}, "messages[0].tool_calls"),
+        ({"role": "user", "content": "x", "tool_calls": [CALL]}, "messages[0].tool_calls"),
+        ({"role": "user", "content": "x", "tool_call_id": "c1"}, "messages[0].tool_call_id"),
+        ({"role": "tool", "content": "x"}, "messages[0].tool_call_id"),
+        ({"role": "tool", "content": "x", "tool_call_id": "c1"}, "messages[0].tool_call_id"),
         ({"role": "assistant", "content": "x", "function_call": {"name": "f"}}, "messages[0].function_call"),
     ],
 )

@@ -1,0 +1,156 @@
+"""ChatPlan: how one chat is to be sampled and read, by its tools, the model's format and the prompt's end."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from stoker_engine.sampling_params import ReasoningSpan, SamplingParams, StructuredOutputs
+from stoker_engine.tokenizer import Tokenizer
+from stoker_gateway.api.chat_format import ChatFormat
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.request import ChatCompletionRequest
+from stoker_gateway.openai.tools import Tool, callable_tools, is_call_required
+from stoker_gateway.reasoning.detect import is_done, opens
+from stoker_gateway.reasoning.think import ContentParser, ThinkParser, ThinkTags
+from stoker_gateway.tools.format import CallForm, ToolFormat, random_call_id
+from stoker_gateway.tools.harmony import FINAL, HARMONY
+from stoker_gateway.tools.json_list import JSON_LIST
+from stoker_gateway.tools.parts import Parser
+from stoker_gateway.tools.structural_tag import Format, either, json_by, structural_tag
+from stoker_gateway.tools.trimmed import TrimmedParser
+from stoker_gateway.tools.uncalled import UncalledParser
+
+
+@dataclass(slots=True, frozen=True)
+class ChatPlan:
+    """`make_parser` gives each choice its own; None where an answer is its text. `allows_many`: of several calls all are given, not the first alone."""
+
+    params: SamplingParams
+    make_parser: Callable[[], Parser] | None
+    make_call_id: Callable[[], str]
+    allows_many: bool
+
+
+@dataclass(slots=True, frozen=True)
+class _Chat:
+    """What decides a plan. `tools` are those that may be called; `tool_format` is how, None where none may; `think` is None where no reasoning comes."""
+
+    tools: Sequence[Tool]
+    tool_format: ToolFormat | None
+    think: ThinkTags | None
+    is_thinking: bool
+    is_required: bool
+    allows_many: bool
+
+    @property
+    def names(self) -> list[str]:
+        return [tool.function.name for tool in self.tools]
+
+
+def plan_chat(chat_format: ChatFormat, tokenizer: Tokenizer, request: ChatCompletionRequest, prompt: str, params: SamplingParams) -> ChatPlan:
+    """`params` are the request's own. Raises ApiError (400) for tools that the model cannot be asked to call."""
+    chat = _chat(chat_format, request, prompt)
+    params = msgspec.structs.replace(
+        params,
+        structured_outputs=_structured_outputs(chat, tokenizer, params.structured_outputs),
+        reasoning=_reasoning_span(chat),
+        kept_special_token_ids=_kept_special_token_ids(chat, tokenizer),
+    )
+    is_plain = chat.tool_format is None and chat.think is None
+    make_call_id = random_call_id if chat.tool_format is None else chat.tool_format.make_call_id
+    return ChatPlan(params, None if is_plain else lambda: _parser(chat), make_call_id, chat.allows_many)
+
+
+def _chat(chat_format: ChatFormat, request: ChatCompletionRequest, prompt: str) -> _Chat:
+    tools = callable_tools(request.tools, request.tool_choice)
+    is_required = is_call_required(request.tool_choice)
+    tool_format = HARMONY if chat_format.is_harmony else None
+    if tools:
+        tool_format = _tool_format(chat_format, is_required=is_required)
+    think = chat_format.think
+    if think is not None and is_done(think, prompt):
+        think = None
+    return _Chat(
+        tools=tools,
+        tool_format=tool_format,
+        think=think,
+        is_thinking=think is not None and opens(think, prompt),
+        is_required=is_required,
+        allows_many=request.parallel_tool_calls and not isinstance(request.tool_choice, msgspec.Struct),
+    )
+
+
+def _tool_format(chat_format: ChatFormat, *, is_required: bool) -> ToolFormat:
+    """A call that is required is written as JSON where the model's own format is not known to a grammar."""
+    if not chat_format.takes_tools:
+        raise ApiError("tools are not supported by this model: its chat template does not show them. Serve it with --chat-template.", param="tools")
+    own = chat_format.tools
+    if is_required:
+        return JSON_LIST if own is None or own.force is None else own
+    if own is None:
+        message = "tools with tool_choice auto need a model whose calls can be read: serve it with --tool-call-parser, or ask for tool_choice required."
+        raise ApiError(message, param="tools")
+    return own
+
+
+def _parser(chat: _Chat) -> Parser:
+    parser: Parser = ContentParser() if chat.tool_format is None else chat.tool_format.parser(chat.names)
+    if not chat.tools:
+        parser = UncalledParser(parser)
+    if chat.think is not None:
+        parser = ThinkParser(chat.think, parser, is_open=chat.is_thinking)
+    return TrimmedParser(parser)
+
+
+def _reasoning_span(chat: _Chat) -> ReasoningSpan | None:
+    if chat.tool_format is HARMONY:
+        return ReasoningSpan("", FINAL, is_open=True)
+    return None if chat.think is None else ReasoningSpan(chat.think.start, chat.think.end, is_open=chat.is_thinking)
+
+
+def _kept_special_token_ids(chat: _Chat, tokenizer: Tokenizer) -> list[int]:
+    """Those marks that are special tokens in this vocabulary: where special tokens are skipped, the parser would miss them."""
+    marks = () if chat.tool_format is None else chat.tool_format.special_tokens
+    if chat.think is not None:
+        marks = (*marks, chat.think.start, chat.think.end)
+    token_ids = [token_id for mark in marks if len(ids := tokenizer.encode_chat(mark)) == 1 for token_id in ids]
+    return [token_id for token_id in token_ids if token_id in tokenizer.special_token_ids]
+
+
+def _structured_outputs(chat: _Chat, tokenizer: Tokenizer, asked: StructuredOutputs | None) -> StructuredOutputs | None:
+    """The form of the answer: that of a call where one is required, the one that was asked for, or either. It begins after the reasoning."""
+    if chat.is_required and asked is not None:
+        raise ApiError(f"{asked.parameter} and a tool_choice that requires a call exclude each other.", param="tool_choice")
+    form = _call_form(chat) if chat.is_required else None
+    if form is not None:
+        asked = StructuredOutputs(kind="structural_tag", value=structural_tag(form), parameter="tools")
+    elif asked is None:
+        return None
+    elif chat.tools and chat.tool_format is not HARMONY:
+        asked = _form_or_call(chat, asked)
+    return msgspec.structs.replace(asked, after_token_ids=_after_token_ids(chat, tokenizer))
+
+
+def _call_form(chat: _Chat) -> Format | None:
+    tool_format = chat.tool_format
+    if tool_format is None or tool_format.force is None:
+        return None
+    return tool_format.force([CallForm(tool.function.name, tool.function.schema) for tool in chat.tools], chat.allows_many)
+
+
+def _form_or_call(chat: _Chat, asked: StructuredOutputs) -> StructuredOutputs:
+    """A model that may answer or call writes its answer in the form, and its calls in that of calls."""
+    call = _call_form(chat)
+    if call is None or asked.kind not in ("json", "json_object"):
+        raise ApiError(f"{asked.parameter} is not supported together with tools, unless it asks for JSON.", param=asked.parameter)
+    schema = msgspec.json.decode(asked.value) if asked.kind == "json" else {"type": "object"}
+    return StructuredOutputs(kind="structural_tag", value=structural_tag(either(json_by(schema), call)), parameter=asked.parameter)
+
+
+def _after_token_ids(chat: _Chat, tokenizer: Tokenizer) -> list[int]:
+    """The tokens that end the reasoning. Those of a mark that is no token of its own depend on the text around it: there is no telling them."""
+    if chat.tool_format is HARMONY:
+        return [] if chat.is_required else tokenizer.encode_chat(FINAL)
+    token_ids = [] if chat.think is None else tokenizer.encode_chat(chat.think.end)
+    return token_ids if len(token_ids) == 1 else []
