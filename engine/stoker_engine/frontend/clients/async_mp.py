@@ -14,6 +14,7 @@ from stoker_engine.addresses import SocketAddresses
 from stoker_engine.drop_log import DropLog
 from stoker_engine.errors import EngineDeadError, EngineNotReadyError, ParameterError
 from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.frontend.clients.message_reader import MessageReader
 from stoker_engine.frontend.clients.output_queue import OutputQueue
 from stoker_engine.frontend.clients.unanswered import UnansweredRequests
 from stoker_engine.frontend.clients.utility_calls import UtilityCalls
@@ -27,6 +28,7 @@ from stoker_engine.protocol import (
     EngineCoreOutputs,
     EngineCoreRequest,
     EngineCoreRequestType,
+    UtilityOutput,
     UtilityRequest,
     encode,
     max_body_bytes,
@@ -61,7 +63,7 @@ class AsyncMPClient:
             for option, value in ((zmq.LINGER, 0), (zmq.ROUTER_MANDATORY, 1), (zmq.SNDHWM, 0), (zmq.MAXMSGSIZE, MAX_OPENING_BYTES)):
                 self._input.setsockopt(option, value)
             self._input.bind(addresses.input)
-            self._output = self._context.socket(zmq.PULL)
+            self._output = zmq.Context(self._context).socket(zmq.PULL)
             self._output.setsockopt(zmq.RCVHWM, 0)
             self._output.bind(addresses.output)
         self._directory.remember()
@@ -75,6 +77,8 @@ class AsyncMPClient:
         self._unanswered = UnansweredRequests()
         self._decoder = MessageDecoder(EngineCoreOutputs)
         self._drops = DropLog(logger)
+        self._reader = MessageReader(self._output, self._take_message)
+        self._answers = set[asyncio.Task[None]]()
         self._handshake.start()
         self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._receive_outputs())]
         self._tasks.append(asyncio.create_task(self._watch_directory()))
@@ -148,9 +152,10 @@ class AsyncMPClient:
     async def shutdown(self) -> None:
         if self._context.closed:
             return
-        for task in self._tasks:
+        self._reader.close()
+        for task in (*self._tasks, *self._answers):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._answers, return_exceptions=True)
         self._calls.fail_all(EngineDeadError("the client is shut down"))
         await self._handshake.close()
         if self._farewell is not None:
@@ -193,27 +198,33 @@ class AsyncMPClient:
             self._directory.check()
 
     async def _receive_outputs(self) -> None:
-        while True:
-            frames = await self._output.recv_multipart()
-            if len(frames) < 3 or frames[0] != self.incarnation or frames[1] != self._engine:
-                self._drops.dropped(f"an output message of {len(frames)} frames", "not of the present engine for this api")
-                continue
-            if frames[2] == ENGINE_CORE_DEAD:
-                self._engine_lost("it failed; its log has the cause")
-                self._end_farewell()
-                continue
+        await self._reader.failure
+
+    def _take_message(self, frames: list[bytes]) -> None:
+        if len(frames) < 3 or frames[0] != self.incarnation or frames[1] != self._engine:
+            self._drops.dropped(f"an output message of {len(frames)} frames", "not of the present engine for this api")
+        elif frames[2] == ENGINE_CORE_DEAD:
+            self._engine_lost("it failed; its log has the cause")
+            self._end_farewell()
+        else:
             try:
-                outputs = self._decoder.decode(frames[2:])
+                self._take_outputs(self._decoder.decode(frames[2:]))
             except msgspec.MsgspecError as error:
                 self._drops.dropped("an undecodable output message", error)
-                continue
-            if outputs.utility_output is not None:
-                if self._calls.expect(outputs.utility_output):
-                    await self._handshake.wait_for_phase(outputs.utility_output.phase_number)
-                self._calls.resolve(outputs.utility_output)
-            else:
-                self._unanswered.answered(outputs.outputs)
-                self._outputs.put(outputs)
+
+    def _take_outputs(self, outputs: EngineCoreOutputs) -> None:
+        if outputs.utility_output is None:
+            self._unanswered.answered(outputs.outputs)
+            self._outputs.put(outputs)
+        elif self._calls.expect(outputs.utility_output):
+            answer = asyncio.create_task(self._answer(outputs.utility_output))
+            self._answers.add(answer)
+            answer.add_done_callback(self._answers.discard)
+
+    async def _answer(self, output: UtilityOutput) -> None:
+        """The caller sees the call's answer and the engine's phase after it together."""
+        await self._handshake.wait_for_phase(output.phase_number)
+        self._calls.resolve(output)
 
     def _engine_lost(self, reason: str) -> None:
         """No more requests to it; its last outputs may still be on their way, so its requests fail a moment later."""
@@ -225,8 +236,8 @@ class AsyncMPClient:
         self._farewell = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._farewell_over, reason), reason
 
     def _farewell_over(self, reason: str) -> None:
-        if int(self._output.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            self._await_last_outputs(reason)  # the event loop was late: they are here, unread
+        if self._reader.read():
+            self._await_last_outputs(reason)  # the event loop was late: more is here, unread
         else:
             self._end_farewell()
 

@@ -1,0 +1,48 @@
+"""MessageReader: a socket's messages in an event loop, each handled as it comes."""
+
+import asyncio
+from collections.abc import Callable
+
+import zmq
+
+MESSAGES_AT_ONCE = 64
+"""Then others have their turn in the loop."""
+
+
+class MessageReader:
+    """For a socket that only receives, not one of zmq.asyncio: a future and two turns of the loop for each message took 0.2 ms of a core from the engine's
+    every step. Closed by its owner, before the socket.
+
+    `handle` is given each message's frames. What it raises ends the reading: `failure` has it, and never ends otherwise.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], handle: Callable[[list[bytes]], None]) -> None:
+        self._socket = socket
+        self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        self._fd = int(socket.getsockopt(zmq.FD))
+        self.failure: asyncio.Future[None] = self._loop.create_future()
+        # The descriptor tells that something has changed, once: what came before now is read without it.
+        self._loop.add_reader(self._fd, self.read)
+        self._turn = self._loop.call_soon(self.read)
+
+    def read(self) -> bool:
+        """Handles messages that are there; True where there may be more, which are handled soon."""
+        self._turn.cancel()
+        try:
+            for _ in range(MESSAGES_AT_ONCE):
+                self._handle(self._socket.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            return False
+        except Exception as error:  # noqa: BLE001 - the future raises it where it is waited for
+            self.close()
+            if not self.failure.done():
+                self.failure.set_exception(error)
+            return False
+        self._turn = self._loop.call_soon(self.read)
+        return True
+
+    def close(self) -> None:
+        """Reads no more."""
+        self._loop.remove_reader(self._fd)
+        self._turn.cancel()
