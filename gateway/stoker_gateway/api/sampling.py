@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker_engine.sampling_params import RequestOutputKind, SamplingParams
+from stoker_gateway.api.structured_outputs import structured_outputs
 from stoker_gateway.openai.request import ChatCompletionRequest, CompletionRequest, GenerationRequest
 
-_TRANSLATED = {"max_tokens", "logprobs", "prompt_logprobs", "stop"}
+_TRANSLATED = {"max_tokens", "logprobs", "prompt_logprobs", "stop", "structured_outputs"}
 _COPIED = tuple(sorted(set(GenerationRequest.__struct_fields__) & set(SamplingParams.__struct_fields__) - _TRANSLATED))
 
 DEFAULT_COMPLETION_MAX_TOKENS = 16
@@ -40,5 +41,6 @@ def _shared(request: GenerationRequest, defaults: Mapping[str, Any]) -> dict[str
             values[name] = value
     if request.stop is not None:
         values["stop"] = [request.stop] if isinstance(request.stop, str) else request.stop
+    values["structured_outputs"] = structured_outputs(request.response_format, request.structured_outputs)
     values["output_kind"] = RequestOutputKind.DELTA if request.stream else RequestOutputKind.FINAL_ONLY
     return values
