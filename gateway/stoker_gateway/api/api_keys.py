@@ -87,7 +87,7 @@ class ApiKeyMiddleware:
             return
         if scope["method"] == "POST":
             self._on_refused()
-        await error_response(refusal)(scope, receive, send)
+        await error_response(scope, refusal)(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> ApiError | None:
         key = key_of(headers)

@@ -20,6 +20,7 @@ from stoker_gateway.api.engine_errors import NOT_READY_CODE, to_api_error
 from stoker_gateway.api.health import livez, readyz, startupz
 from stoker_gateway.api.json_response import error_response
 from stoker_gateway.api.load import load
+from stoker_gateway.api.messages.create import count_tokens, create_message
 from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.request_record import current_record
@@ -49,6 +50,8 @@ async def vllm_metrics(state: ApiState, _request: Request) -> Response:
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/chat/completions", create_chat_completion),
     ("POST", "/v1/completions", create_completion),
+    ("POST", "/v1/messages", create_message),
+    ("POST", "/v1/messages/count_tokens", count_tokens),
     ("POST", "/v1/responses", create_response),
     ("GET", "/v1/responses/{response_id}", get_response),
     ("DELETE", "/v1/responses/{response_id}", delete_response),
@@ -97,7 +100,7 @@ def _make_error_handler(metrics: Metrics) -> Callable[[Request, Exception], Awai
         translated = _translate(request, error)
         if request.method == "POST" and (refusal := _refusal(translated)) is not None:
             metrics.refused(refusal)
-        return error_response(translated)
+        return error_response(request.scope, translated)
 
     return answer_error
 

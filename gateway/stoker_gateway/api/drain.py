@@ -192,7 +192,7 @@ class DrainMiddleware:
                 await self._app(scope, receive, self._closing(send))
         else:
             self._on_refused()
-            await error_response(draining())(scope, receive, send)
+            await error_response(scope, draining())(scope, receive, send)
 
     def _closing(self, send: Send) -> Send:
         """With `Connection: close` on a response that begins while the api drains."""

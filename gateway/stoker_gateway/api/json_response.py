@@ -1,7 +1,9 @@
 """Responses whose body msgspec has written."""
 
 from starlette.responses import Response
+from starlette.types import Scope
 
+from stoker_gateway.anthropic.errors import messages_error
 from stoker_gateway.openai.errors import ApiError
 
 _MEDIA_TYPE = "application/json"
@@ -11,5 +13,8 @@ def json_response(body: bytes, status: int = 200) -> Response:
     return Response(body, status_code=status, media_type=_MEDIA_TYPE)
 
 
-def error_response(error: ApiError) -> Response:
-    return Response(error.body(), status_code=error.status, headers=error.headers, media_type=_MEDIA_TYPE)
+def error_response(scope: Scope, error: ApiError) -> Response:
+    """In the shape of the API that was asked."""
+    is_messages = scope["path"].startswith("/v1/messages")
+    body = messages_error(error, scope.get("state", {}).get("request_id")) if is_messages else error.body()
+    return Response(body, status_code=error.status, headers=error.headers, media_type=_MEDIA_TYPE)

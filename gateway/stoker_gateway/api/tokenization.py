@@ -32,14 +32,18 @@ async def detokenize(state: ApiState, http_request: Request) -> Response:
     return json_response(await off_loop_if_long(len(body), lambda: encode(_detokenized(state, request))))
 
 
-def _tokenized(state: ApiState, request: TokenizeRequest, max_model_len: int) -> Tokenized:
+def check_length(state: ApiState, text: str, max_model_len: int) -> None:
     """Raises ContextLengthError for a text that could not be a prompt however it is tokenized, before that costs anything."""
-    text = _text(state, request)
     characters = state.tokenizer.max_token_characters
     if characters is not None and len(text) > max_model_len * characters:
         raise ContextLengthError(
             f"The text has {len(text)} characters; a prompt of this model has at most {max_model_len} tokens of at most {characters} characters.", "prompt"
         )
+
+
+def _tokenized(state: ApiState, request: TokenizeRequest, max_model_len: int) -> Tokenized:
+    text = _text(state, request)
+    check_length(state, text, max_model_len)
     is_special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
     token_ids = state.tokenizer.encode(text) if is_special else state.tokenizer.encode_chat(text)
     spellings = [state.tokenizer.spelling(token_id) for token_id in token_ids] if request.return_token_strs else None

@@ -1,0 +1,1 @@
+"""The types of Anthropic's Messages API, and its errors."""
