@@ -1,4 +1,4 @@
-"""What the chart takes from the code: the CustomResourceDefinition, the operator's rights and the schema of the values."""
+"""What the chart takes from the code: the CustomResourceDefinition, the operator's rights, the schema of the values and the dashboard."""
 
 import json
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dashboard import dashboard
 
 from stoker_operator.crd import crd_yaml, custom_resource_definition
 from stoker_operator.rbac import OWN_NAMESPACE, WATCHED_NAMESPACES, WHOLE_CLUSTER, Grant
@@ -83,6 +84,7 @@ def main() -> None:
     files = {
         "templates/crd.yaml": crd_template(),
         "templates/operator/_rules.tpl": rules_template(),
+        "dashboards/stoker.json": dashboard(),
         "values.schema.json": json.dumps(values_schema(), indent=1) + "\n",
     }
     stale = [name for name, text in files.items() if not (CHART / name).exists() or (CHART / name).read_text(encoding="utf-8") != text]
