@@ -23,6 +23,19 @@ from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, I
 
 PLACEMENT = Placement(socket_dir="/tmp/stoker-7/0123abcd", host="127.0.0.1", port=8081, health_port=8082, supervisor_fd=9)
 LOGGING: dict[str, Any] = {"log_level": "debug", "log_format": "json"}
+EVERY_API_FIELD = ApiSpec(
+    max_body_bytes=4096,
+    max_queued_requests=7,
+    max_queued_prefill_tokens=8192,
+    enable_engine_control=True,
+    request_timeout="5m",
+    cors_allow_origins=("https://chat.example.org",),
+    otlp_endpoint="http://collector:4318",
+    chat_template="/templates/chat.jinja",
+    tool_call_parser="hermes",
+    reasoning_parser="think",
+    **LOGGING,
+)
 
 
 @pytest.fixture
@@ -62,19 +75,7 @@ def every_field() -> InferenceDeployment:
                 env=(EnvVar(name="EMPTY"), EnvVar(name="ROOT", value="/tmp"), EnvVar(name="TRACES", value="$(ROOT)$(EMPTY)")),
                 resources=Resources(requests={"cpu": 2}, limits={"memory": "8Gi"}),
             ),
-            api=ApiSpec(
-                max_body_bytes=4096,
-                max_queued_requests=7,
-                max_queued_prefill_tokens=8192,
-                enable_engine_control=True,
-                request_timeout="5m",
-                cors_allow_origins=("https://chat.example.org",),
-                otlp_endpoint="http://collector:4318",
-                chat_template="/templates/chat.jinja",
-                tool_call_parser="hermes",
-                reasoning_parser="think",
-                **LOGGING,
-            ),
+            api=EVERY_API_FIELD,
             lifecycle=LifecycleConfig(startup_timeout="10m", pre_stop_delay="7s", drain_timeout="1m30s", engine_hang_timeout="500ms"),
             accelerator=AcceleratorConfig(count=1, product=("A", "B")),
             cache=CacheConfig(size_limit="20Gi"),
