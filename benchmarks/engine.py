@@ -8,10 +8,9 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 
-from limits import Cost, Machine
+from limits import Cost, Machine, model_shape
 from load import Workload, random_prompts
 from options import Options, read_options
 from peak import bf16_peak
@@ -20,9 +19,6 @@ from processes import DRIVERS, Driver, running_driver
 from report import Metric
 from rounds import OURS, Line, Measure, Metrics, Round
 from servers import BLOCK_BYTES, engine_settings
-from stoker_engine.model_files import resolve_model
-from stoker_engine.models.config import ModelShape, read_config
-from stoker_engine.models.gguf_weights import open_gguf
 
 LINES = ("stream", "prefill", "batch16", "batch1024")
 FEW, MANY = 32, 64
@@ -114,13 +110,8 @@ def _machine(each: Round) -> Machine:
     return Machine(each.bandwidth * 1e9, each.peak)
 
 
-def model_shape(model_uri: str) -> ModelShape:
-    path = resolve_model(model_uri)
-    return read_config(path) if path.is_dir() else open_gguf(path).shape
-
-
 def measured(options: Options) -> Iterator[Measured]:
-    cost = Cost.of(model_shape(options.model_uri))
+    cost = Cost.of(model_shape(options.model_uri), options.settings.get("quantization", "none"))
     num_requests, output_len = options.scaled(64), max(2, options.scaled(128))
     if options.wants("stream", "prefill", "batch16"):
         singles = tuple(peer.name for peer in options.peers) if options.wants("stream", "prefill") else BATCH_PEERS
@@ -137,8 +128,7 @@ def main() -> None:
     options = read_options(__doc__, LINES)
     report = options.report("engine")
     for line, metrics in measured(options):
-        # The limit is that of bf16 weights.
-        report.add(line, [replace(metric, limit=None) for metric in metrics] if "quantization" in options.settings else metrics)
+        report.add(line, metrics)
     report.finish()
 
 

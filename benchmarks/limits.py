@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
-from stoker_engine.models.config import ModelShape
+from stoker_engine.model_files import resolve_model
+from stoker_engine.models.config import ModelShape, read_config
+from stoker_engine.models.gguf_weights import open_gguf
 
 BF16_BYTES = 2
+INT8_BYTES = 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -21,18 +24,20 @@ class Machine:
 
 @dataclass(slots=True, frozen=True)
 class Cost:
-    """What one token costs in a decoder with bf16 weights and KV cache. Parameters count multiplications; norms and biases are left out."""
+    """What one token costs in a decoder with a bf16 KV cache. Parameters count multiplications; norms, biases and scales are left out."""
 
+    weight_bytes: int
     layer_parameters: int
     head_parameters: int
     kv_bytes: int
     attention_operations: int
 
     @classmethod
-    def of(cls, shape: ModelShape) -> "Cost":
+    def of(cls, shape: ModelShape, quantization: str = "none") -> "Cost":
         query, key = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
         per_layer = shape.hidden_size * (2 * query + 2 * key + 3 * shape.intermediate_size)
         return cls(
+            weight_bytes=BF16_BYTES if quantization == "none" else INT8_BYTES,
             layer_parameters=shape.num_layers * per_layer,
             head_parameters=shape.vocab_size * shape.hidden_size,
             kv_bytes=shape.num_layers * 2 * key * BF16_BYTES,
@@ -58,5 +63,10 @@ class Cost:
         return self.prefill_seconds(machine, input_len, num_requests) + steps * self.decode_seconds(machine, concurrency, input_len + output_len / 2)
 
     def _matrix_seconds(self, machine: Machine, rows: int, logits_rows: int) -> float:
-        layers = machine.seconds(self.layer_parameters * BF16_BYTES, 2 * self.layer_parameters * rows)
-        return layers + machine.seconds(self.head_parameters * BF16_BYTES, 2 * self.head_parameters * logits_rows)
+        layers = machine.seconds(self.layer_parameters * self.weight_bytes, 2 * self.layer_parameters * rows)
+        return layers + machine.seconds(self.head_parameters * self.weight_bytes, 2 * self.head_parameters * logits_rows)
+
+
+def model_shape(model_uri: str) -> ModelShape:
+    path = resolve_model(model_uri)
+    return read_config(path) if path.is_dir() else open_gguf(path).shape

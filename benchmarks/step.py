@@ -10,9 +10,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from limits import Cost, Machine, model_shape
 from options import Options, read_options
 from report import Metric
-from rounds import OURS, Line, Metrics
+from rounds import OURS, Line, Metrics, Round
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.engine_core import EngineCore
 from stoker_engine.executor.uniproc import UniprocExecutor
@@ -31,12 +32,6 @@ KINDS = {
     "top_p": SamplingParams(temperature=0.8, top_p=0.95, max_tokens=MAX_TOKENS, ignore_eos=True),
 }
 LINES = tuple(f"{kind}-{size}" for kind in KINDS for size in SIZES)
-METRICS = (
-    Metric("step", "step", "ms", "lower"),
-    Metric("model", "of it in the model", "ms", "lower"),
-    Metric("outside", "outside the model", "µs", "lower"),
-    Metric("share", "share outside", "%", "lower"),
-)
 
 
 class ModelClock:
@@ -98,10 +93,25 @@ def measure(core: EngineCore, clock: ModelClock, num_steps: int, line: str, numb
     return {"step": step * 1e3, "model": statistics.median(models) * 1e3, "outside": outside * 1e6, "share": 100 * outside / step}
 
 
-def lines(options: Options, core: EngineCore, clock: ModelClock) -> Iterator[Line]:
+def metrics_of(line: str, cost: Cost, num_steps: int) -> tuple[Metric, ...]:
+    """The limit is that of reading weights, keys and values."""
+    num_requests, context = int(line.rpartition("-")[2]), PROMPT_LEN + num_steps / 2
+
+    def limit(each: Round) -> float:
+        return 1e3 * cost.decode_seconds(Machine(each.bandwidth * 1e9), num_requests, context)
+
+    return (
+        Metric("step", "step", "ms", "lower", limit),
+        Metric("model", "of it in the model", "ms", "lower", limit),
+        Metric("outside", "outside the model", "µs", "lower"),
+        Metric("share", "share outside", "%", "lower"),
+    )
+
+
+def lines(options: Options, core: EngineCore, clock: ModelClock) -> Iterator[tuple[str, Line]]:
     for line in LINES:
         if options.wants(line):
-            yield options.measure(line, {OURS: partial(measure, core, clock, options.scaled(NUM_STEPS), line)})
+            yield line, options.measure(line, {OURS: partial(measure, core, clock, options.scaled(NUM_STEPS), line)})
 
 
 def main() -> None:
@@ -109,8 +119,9 @@ def main() -> None:
     clock = ModelClock()
     core = start(options)
     report = options.report("step")
-    for line in lines(options, core, clock):
-        report.add(line, METRICS)
+    cost = Cost.of(model_shape(options.model_uri), options.settings.get("quantization", "none"))
+    for name, line in lines(options, core, clock):
+        report.add(line, metrics_of(name, cost, options.scaled(NUM_STEPS)))
     report.finish()
     core.executor.shutdown()
 

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from limits import Cost, Machine
 
-SMOLLM2 = Cost(layer_parameters=106_168_320, head_parameters=28_311_552, kv_bytes=23_040, attention_operations=69_120)
+SMOLLM2 = Cost(weight_bytes=2, layer_parameters=106_168_320, head_parameters=28_311_552, kv_bytes=23_040, attention_operations=69_120)
 
 
 def test_one_stream_is_limited_by_its_weights_and_keys() -> None:
@@ -32,3 +34,10 @@ def test_a_batch_is_its_prefills_and_full_steps() -> None:
 
 def test_without_a_peak_only_bandwidth_limits() -> None:
     assert Machine(1e9).seconds(2e9, 1e30) == 2
+
+
+def test_quantized_weights_are_read_in_half_the_time_and_keys_are_not() -> None:
+    machine = Machine(48.5e9)
+    quantized = replace(SMOLLM2, weight_bytes=1)
+    assert 2 * quantized.decode_seconds(machine, 1, 0) == pytest.approx(SMOLLM2.decode_seconds(machine, 1, 0))
+    assert quantized.decode_seconds(machine, 1, 200) - quantized.decode_seconds(machine, 1, 0) == pytest.approx(200 * 23_040 / 48.5e9)
