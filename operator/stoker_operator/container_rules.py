@@ -10,8 +10,8 @@ from stoker_operator.names import API, ENGINE
 from stoker_operator.rule import Rule, spec_rule
 from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment
 
-USERS_FLAGS = frozenset({"--profile-dir"})
-"""Flags without a field that nothing else depends on."""
+USERS_FLAGS = frozenset({"--profile-dir", "--api-keys-file"})
+"""Flags without a field of their name that nothing else depends on."""
 
 
 def generated_flags(config: type[Settings], settings: type[Settings]) -> list[str]:

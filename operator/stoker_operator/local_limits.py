@@ -21,7 +21,6 @@ def ignored_fields(deployment: InferenceDeployment) -> list[str]:
     return [
         *_set_fields("spec.model", spec.model, {"credentials_secret_ref"}),
         *(path for component, container in _containers(spec) for path in _set_fields(f"spec.{component}", container, OF_CONTAINERS)),
-        *_set_fields("spec.api", spec.api, {"api_keys_secret_ref"}),
         *_set_fields("spec.lifecycle", spec.lifecycle, {"pre_stop_delay"}),
         *_set_fields("spec", spec, OF_CLUSTERS),
     ]
@@ -32,6 +31,9 @@ def refused_field(deployment: InferenceDeployment) -> tuple[Path, str] | None:
     uri = deployment.spec.model.uri
     if claim := model_claim(uri):
         return ("spec", "model", "uri"), f"the PersistentVolumeClaim {claim} is in a cluster; write file:///… for files of this machine, got {uri!r}"
+    if keys := deployment.spec.api.api_keys_secret_ref:
+        reason = f"the Secret {keys.name} is in a cluster; write api.args: [--api-keys-file=…] for a file of this machine, got {keys.name!r}"
+        return ("spec", "api", "apiKeysSecretRef"), reason
     return next(_values_in_a_cluster(deployment.spec), None)
 
 

