@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+import tokenizers
 
 from stoker_engine.config import ModelConfig
 from stoker_engine.settings import to_args
@@ -300,6 +301,25 @@ def make_replies(tokenizer: Tokenizer) -> MakeReplies:
         return made + [Reply(tokenizer.encode_chat(template.format(prompt)), reply) for prompt, reply in replies.items()]
 
     return make
+
+
+MARKS = (
+    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]"),
+    *("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"),
+)
+
+
+@pytest.fixture(scope="session")
+def marked_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tokenizer's directory of a model whose marks of calls and reasoning are special tokens, two of which end an answer."""
+    directory = tmp_path_factory.mktemp("marked")
+    backend = tokenizers.Tokenizer.from_str(tokenizer._backend.to_str())
+    backend.add_special_tokens(list(MARKS))
+    backend.save(str(directory / "tokenizer.json"))
+    ends = [backend.token_to_id(mark) for mark in ("<|call|>", "<|return|>")]
+    for name, content in {"tokenizer_config": {"eos_token": "<|im_end|>"}, "generation_config": {"eos_token_id": ends}, "config": {}}.items():
+        (directory / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return directory
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ MAX_WHITESPACE = 8
 """Characters between two parts of JSON. Without a limit, small models write spaces until their tokens are used up."""
 MAX_REASON_CHARACTERS = 500
 
+_NO_TEXT = b"\xff"
+"""The bytes of a special token: no text has them, so that a grammar has to name the token. One without bytes could not even be named."""
 _JSON_OBJECT = '{"type":"object"}'
 _LOOSE, _STRICT = r"[^\"\\\r\n]", r"[^\0-\x1f\"\\]"
 """The characters of a string with a length, as the compiler writes them and as JSON has them."""
@@ -36,7 +38,7 @@ class GrammarCompiler:
         """model: its files hold the tokenizer. vocab_size: ids from there on are never sampled. Raises ModelLoadError."""
         tokenizer = load_tokenizer(model)
         special = tokenizer.special_token_ids
-        vocabulary = [b"" if token_id in special else tokenizer.token_bytes(token_id) for token_id in range(vocab_size)]
+        vocabulary = [_NO_TEXT if token_id in special else tokenizer.token_bytes(token_id) for token_id in range(vocab_size)]
         ends = [token_id for token_id in tokenizer.eos_token_ids if token_id < vocab_size]
         self._tokenizer = xgrammar.TokenizerInfo(vocabulary, xgrammar.VocabType.RAW, vocab_size=vocab_size, stop_token_ids=ends)
         self._compiler = xgrammar.GrammarCompiler(self._tokenizer, max_threads=1, cache_enabled=False)

@@ -17,7 +17,7 @@ from stoker_gateway.tools.format import CallForm, ToolFormat, random_call_id
 from stoker_gateway.tools.harmony import FINAL, HARMONY
 from stoker_gateway.tools.json_list import JSON_LIST
 from stoker_gateway.tools.parts import Parser
-from stoker_gateway.tools.structural_tag import Format, either, json_by, structural_tag
+from stoker_gateway.tools.structural_tag import Format, either, json_by, structural_tag, with_tokens
 from stoker_gateway.tools.trimmed import TrimmedParser
 from stoker_gateway.tools.uncalled import UncalledParser
 
@@ -51,11 +51,12 @@ class _Chat:
 def plan_chat(chat_format: ChatFormat, tokenizer: Tokenizer, request: ChatCompletionRequest, prompt: str, params: SamplingParams) -> ChatPlan:
     """`params` are the request's own. Raises ApiError (400) for tools that the model cannot be asked to call."""
     chat = _chat(chat_format, request, prompt)
+    marks = _special_marks(chat, tokenizer)
     params = msgspec.structs.replace(
         params,
-        structured_outputs=_structured_outputs(chat, tokenizer, params.structured_outputs),
+        structured_outputs=_structured_outputs(chat, tokenizer, marks, params.structured_outputs),
         reasoning=_reasoning_span(chat),
-        kept_special_token_ids=_kept_special_token_ids(chat, tokenizer),
+        kept_special_token_ids=list(marks.values()),
     )
     is_plain = chat.tool_format is None and chat.think is None
     make_call_id = random_call_id if chat.tool_format is None else chat.tool_format.make_call_id
@@ -109,26 +110,26 @@ def _reasoning_span(chat: _Chat) -> ReasoningSpan | None:
     return None if chat.think is None else ReasoningSpan(chat.think.start, chat.think.end, is_open=chat.is_thinking)
 
 
-def _kept_special_token_ids(chat: _Chat, tokenizer: Tokenizer) -> list[int]:
-    """Those marks that are special tokens in this vocabulary: where special tokens are skipped, the parser would miss them."""
+def _special_marks(chat: _Chat, tokenizer: Tokenizer) -> dict[str, int]:
+    """Those marks of the format that are special tokens in this vocabulary: where special tokens are skipped, the parser would miss them."""
     marks = () if chat.tool_format is None else chat.tool_format.special_tokens
     if chat.think is not None:
         marks = (*marks, chat.think.start, chat.think.end)
-    token_ids = [token_id for mark in marks if len(ids := tokenizer.encode_chat(mark)) == 1 for token_id in ids]
-    return [token_id for token_id in token_ids if token_id in tokenizer.special_token_ids]
+    token_ids = {mark: tokenizer.encode_chat(mark) for mark in marks}
+    return {mark: ids[0] for mark, ids in token_ids.items() if len(ids) == 1 and ids[0] in tokenizer.special_token_ids}
 
 
-def _structured_outputs(chat: _Chat, tokenizer: Tokenizer, asked: StructuredOutputs | None) -> StructuredOutputs | None:
+def _structured_outputs(chat: _Chat, tokenizer: Tokenizer, marks: dict[str, int], asked: StructuredOutputs | None) -> StructuredOutputs | None:
     """The form of the answer: that of a call where one is required, the one that was asked for, or either. It begins after the reasoning."""
     if chat.is_required and asked is not None:
         raise ApiError(f"{asked.parameter} and a tool_choice that requires a call exclude each other.", param="tool_choice")
     form = _call_form(chat) if chat.is_required else None
     if form is not None:
-        asked = StructuredOutputs(kind="structural_tag", value=structural_tag(form), parameter="tools")
+        asked = StructuredOutputs(kind="structural_tag", value=structural_tag(with_tokens(form, marks)), parameter="tools")
     elif asked is None:
         return None
     elif chat.tools and chat.tool_format is not HARMONY:
-        asked = _form_or_call(chat, asked)
+        asked = _form_or_call(chat, marks, asked)
     return msgspec.structs.replace(asked, after_token_ids=_after_token_ids(chat, tokenizer))
 
 
@@ -139,13 +140,14 @@ def _call_form(chat: _Chat) -> Format | None:
     return tool_format.force([CallForm(tool.function.name, tool.function.schema) for tool in chat.tools], chat.allows_many)
 
 
-def _form_or_call(chat: _Chat, asked: StructuredOutputs) -> StructuredOutputs:
+def _form_or_call(chat: _Chat, marks: dict[str, int], asked: StructuredOutputs) -> StructuredOutputs:
     """A model that may answer or call writes its answer in the form, and its calls in that of calls."""
     call = _call_form(chat)
     if call is None or asked.kind not in ("json", "json_object"):
         raise ApiError(f"{asked.parameter} is not supported together with tools, unless it asks for JSON.", param=asked.parameter)
     schema = msgspec.json.decode(asked.value) if asked.kind == "json" else {"type": "object"}
-    return StructuredOutputs(kind="structural_tag", value=structural_tag(either(json_by(schema), call)), parameter=asked.parameter)
+    form = either(json_by(schema), with_tokens(call, marks))
+    return StructuredOutputs(kind="structural_tag", value=structural_tag(form), parameter=asked.parameter)
 
 
 def _after_token_ids(chat: _Chat, tokenizer: Tokenizer) -> list[int]:

@@ -1,5 +1,7 @@
 """Structural tags: forms of text that are partly fixed and partly JSON by a schema, as xgrammar reads them."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -35,3 +37,39 @@ def either(*elements: Format) -> Format:
 def structural_tag(form: Format) -> str:
     """As JSON text."""
     return msgspec.json.encode({"type": "structural_tag", "format": form}).decode()
+
+
+def with_tokens(form: Format, token_ids: Mapping[str, int]) -> Format:
+    """The same form with those marks as tokens that are special tokens of the vocabulary: spelled by others, they are not what the model knows."""
+    if not token_ids:
+        return form
+    match form["type"]:
+        case "const_string":
+            return sequence(*_pieces(form["value"], token_ids))
+        case "sequence" | "or":
+            return {**form, "elements": [with_tokens(element, token_ids) for element in form["elements"]]}
+        case "optional":
+            return {**form, "content": with_tokens(form["content"], token_ids)}
+        case "tags_with_separator":
+            return {**form, "tags": [_tag_with_tokens(element, token_ids) for element in form["tags"]]}
+        case "tag":
+            return _tag_with_tokens(form, token_ids)
+    return form
+
+
+def _tag_with_tokens(form: Format, token_ids: Mapping[str, int]) -> Format:
+    """A tag begins with one text or token, and ends with one: what else is in its marks goes to its content."""
+    begin, *after = _pieces(form["begin"], token_ids)
+    *before, end = _pieces(form["end"], token_ids)
+    content = sequence(*after, form["content"], *before) if after or before else form["content"]
+    return {**form, "begin": _mark(begin), "content": content, "end": _mark(end)}
+
+
+def _mark(piece: Format) -> str | Format:
+    return str(piece["value"]) if piece["type"] == "const_string" else piece
+
+
+def _pieces(text: str, token_ids: Mapping[str, int]) -> list[Format]:
+    pattern = "|".join(map(re.escape, token_ids))
+    pieces = [piece for piece in re.split(f"({pattern})", text) if piece] or [""]
+    return [{"type": "token", "token": token_ids[piece]} if piece in token_ids else const(piece) for piece in pieces]
