@@ -9,6 +9,7 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput
 from stoker_gateway.api.chat_plan import ChatPlan
 from stoker_gateway.api.generation import finish_name
+from stoker_gateway.api.request_record import current_record
 from stoker_gateway.openai.protocol import ChatDelta, ChatMessageResponse, FunctionCall, FunctionCallDelta, ToolCall, ToolCallDelta
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Part, Reasoning
 
@@ -36,10 +37,16 @@ class ChoiceReader:
     def finish_name(self, output: CompletionOutput) -> str | None:
         """After the output's delta. An answer that called is `tool_calls` unless it was cut short. Raises EngineGenerateError for a choice that failed."""
         name = finish_name(output)
-        if not self._num_calls or output.finish_reason is not FinishReason.STOP:
-            return name
-        is_cut = isinstance(output.stop_reason, str) and not _is_json("".join(self._arguments))
-        return name if is_cut else TOOL_CALLS
+        if name is not None and self._num_calls and output.finish_reason is FinishReason.STOP:
+            is_cut = isinstance(output.stop_reason, str) and not _is_json("".join(self._arguments))
+            name = name if is_cut else TOOL_CALLS
+        if name is not None and self._parser is not None:
+            self._tell_outcome(name)
+        return name
+
+    def _tell_outcome(self, name: str) -> None:
+        if (record := current_record()) is not None:
+            record.tool_outcomes.append("called" if name == TOOL_CALLS else "cut" if self._num_calls else "answered")
 
     def _delta(self, parts: Iterable[Part]) -> ChatDelta:
         delta = ChatDelta()

@@ -47,7 +47,7 @@ class Edge:
                 expose_headers=(HEADER, "Retry-After"),
                 max_age=PREFLIGHT_SECONDS,
             )
-        return ObserveMiddleware(app, (*self.observers, metrics.http.observe))
+        return ObserveMiddleware(app, (*self.observers, metrics.http.observe, metrics.tools.observe))
 
 
 def make_edge(config: ApiConfig) -> Edge:

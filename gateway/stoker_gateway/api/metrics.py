@@ -14,6 +14,7 @@ from stoker_engine.stats import FinishedRequestStats, IterationStats, SchedulerS
 from stoker_gateway.api.http_metrics import HttpCollector, HttpMetrics, HttpNaming
 from stoker_gateway.api.metric_table import METRICS, MetricKind, MetricSpec
 from stoker_gateway.api.metric_values import MetricValues, RunningTotal
+from stoker_gateway.api.tool_metrics import ToolCollector, ToolMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TOTALS = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
@@ -53,13 +54,16 @@ class Metrics:
         self._stoker = _NamedCollector(self._values, _Naming("stoker_", {"model_name": model_name}))
         self._vllm = _NamedCollector(self._values, _Naming("vllm:", {"model_name": model_name, "engine": "0"}, is_vllm=True))
         self.http = HttpMetrics()
+        self.tools = ToolMetrics()
         own, theirs = (
             HttpNaming(prefix="stoker_", labels={"model_name": model_name}, path_label="path", has_status_classes=False),
             HttpNaming(prefix="", labels={}, path_label="handler", has_status_classes=True),
         )
-        self._stoker_registry = _registry(self._stoker, HttpCollector(self.http, own))
+        self._stoker_registry = _registry(self._stoker, HttpCollector(self.http, own), ToolCollector(self.tools, "stoker_", {"model_name": model_name}))
         ProcessCollector(registry=self._stoker_registry)
-        self._vllm_registry = _registry(self._vllm, HttpCollector(self.http, theirs))
+        self._vllm_registry = _registry(
+            self._vllm, HttpCollector(self.http, theirs), ToolCollector(self.tools, "vllm:", {"model_name": model_name, "engine": "0"})
+        )
 
     def record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
         if scheduler_stats is not None:

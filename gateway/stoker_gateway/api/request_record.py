@@ -13,7 +13,8 @@ from stoker_gateway.openai.request import GenerationRequest
 class RequestRecord:
     """`started` is wall-clock seconds, `seconds` how long it took; `route` is the path with its placeholders, empty where there is no such path.
 
-    `status` is 0 where nothing was answered. What was sent to the engine: `request`, the answer's `response_id`, and in `finished` each choice's numbers.
+    `status` is 0 where nothing was answered. What was sent to the engine: `request`, the answer's `response_id`, in `finished` each choice's
+    numbers, and in `tool_outcomes` whether it called.
     """
 
     request_id: str
@@ -27,6 +28,7 @@ class RequestRecord:
     response_id: str = ""
     trace_headers: dict[str, str] = field(default_factory=dict)
     finished: list[FinishedRequestStats] = field(default_factory=list)
+    tool_outcomes: list[str] = field(default_factory=list)
 
     @property
     def num_prompt_tokens(self) -> int:

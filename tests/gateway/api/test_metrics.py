@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -7,6 +8,7 @@ from stoker_engine.protocol import EngineCoreReadyResponse, EnginePhase
 from stoker_engine.stats import FinishedRequestStats, IterationStats, SchedulerStats
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.request_record import RequestRecord
+from stoker_gateway.openai.decode import decode_chat_completion_request
 
 READY = EngineCoreReadyResponse(
     max_model_len=1000,
@@ -129,3 +131,16 @@ def test_what_waits_is_told_by_its_reason(metrics: Metrics) -> None:
     values = samples(metrics.render(STATUS))
     assert [values[f"stoker_num_requests_waiting_by_reason,{reason}"] for reason in ("capacity", "deferred")] == [3, 2]
     assert samples(metrics.render(EngineStatus()))["stoker_num_requests_waiting_by_reason,deferred"] == 0
+
+
+def test_answers_that_might_have_called_are_counted_by_what_they_did(metrics: Metrics) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    for extra in ({}, {"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}}):
+        body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": tools, **extra}
+        record = RequestRecord("id", "POST", "/v1/chat/completions", 0.0, route="/v1/chat/completions")
+        record.request = decode_chat_completion_request(msgspec.json.encode(body))
+        record.tool_outcomes = ["called", "answered"]
+        metrics.tools.observe(record)
+    values = samples(metrics.render(STATUS))
+    prefix = "stoker_tool_call_parser_invocations_total"
+    assert [values[f"{prefix},{mode},{outcome},chat"] for mode in ("auto", "required", "named") for outcome in ("called", "answered")] == [1] * 6
