@@ -52,13 +52,13 @@ class ContentBlockStart(msgspec.Struct, tag="content_block_start"):
     content_block: TextBlock
 
 
-class TextDelta(msgspec.Struct, tag="text_delta"):
+class BlockTextDelta(msgspec.Struct, tag="text_delta"):
     text: str
 
 
 class ContentBlockDelta(msgspec.Struct, tag="content_block_delta"):
     index: int
-    delta: TextDelta
+    delta: BlockTextDelta
 
 
 class ContentBlockStop(msgspec.Struct, tag="content_block_stop"):

@@ -19,7 +19,7 @@ class Block(msgspec.Struct):
 Content = str | Annotated[list[Block], Meta(max_length=MAX_MESSAGES)]
 
 
-class InputMessage(msgspec.Struct):
+class MessageParam(msgspec.Struct):
     role: Literal["user", "assistant", "system"]
     content: Content
 
@@ -28,7 +28,7 @@ class CountTokensRequest(msgspec.Struct, kw_only=True):
     """None is "not given"."""
 
     model: str
-    messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[MessageParam], Meta(min_length=1, max_length=MAX_MESSAGES)]
     system: Content | None = None
 
 

@@ -7,6 +7,7 @@ from stoker_engine.errors import EngineGenerateError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_gateway.anthropic.protocol import (
+    BlockTextDelta,
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
@@ -18,7 +19,6 @@ from stoker_gateway.anthropic.protocol import (
     MessageUsage,
     StopDelta,
     TextBlock,
-    TextDelta,
     make_usage,
 )
 from stoker_gateway.api.generation import aborted, finish_name
@@ -58,7 +58,7 @@ class MessageAnswer:
             yield MessageStart(self._message([], None, _usage(output)))
             yield ContentBlockStart(0, TextBlock())
         if choice.text:
-            yield ContentBlockDelta(0, TextDelta(choice.text))
+            yield ContentBlockDelta(0, BlockTextDelta(choice.text))
         if stop is not None:
             self._is_over = True
             yield ContentBlockStop(0)

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
@@ -24,13 +24,13 @@ class GetQuery(msgspec.Struct, forbid_unknown_fields=True):
     """`include` has nothing to add to what the response was created with."""
 
     stream: bool = False
-    starting_after: Annotated[int, Meta(ge=0)] | None = None
-    include_obfuscation: bool | None = None
+    starting_after: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    include_obfuscation: bool = False
     include: list[str] = []
 
 
 class ItemsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    after: str | None = None
+    after: str | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 20
     order: Literal["asc", "desc"] = "desc"
     include: list[str] = []
@@ -41,8 +41,8 @@ async def get_response(state: ApiState, request: Request) -> HttpResponse:
     query = decode_query(request, GetQuery, lists=("include", "include[]"))
     stored = _stored(state, request)
     if query.stream:
-        return followed(stored, 0 if query.starting_after is None else query.starting_after + 1)
-    if query.starting_after is not None:
+        return followed(stored, 0 if query.starting_after is UNSET else query.starting_after + 1)
+    if query.starting_after is not UNSET:
         raise ApiError("starting_after is only allowed when stream is true.", param="starting_after")
     return json_response(encode(stored.response))
 
@@ -71,7 +71,7 @@ async def list_input_items(state: ApiState, request: Request) -> HttpResponse:
     items = list(stored.conversation[: stored.num_input])
     if query.order == "desc":
         items.reverse()
-    if query.after is not None:
+    if query.after is not UNSET:
         ids = [item.id for item in items]
         if query.after not in ids:
             raise ApiError(f"No item with id '{query.after[:100]}' in this response.", param="after")

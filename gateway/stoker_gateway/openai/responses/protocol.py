@@ -15,33 +15,29 @@ ErrorCode = Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
 """Those of OpenAI's that occur."""
 
 
-class OutputText(msgspec.Struct, kw_only=True):
+class OutputText(msgspec.Struct, kw_only=True, tag_field="type", tag="output_text"):
     """`logprobs` is empty unless it was asked for."""
 
-    type: Literal["output_text"] = "output_text"
     text: str = ""
     annotations: list[Any] = []
     logprobs: list[TokenLogprob] = []
 
 
-class OutputMessage(msgspec.Struct, kw_only=True):
+class OutputMessage(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     id: str
-    type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
     status: ItemStatus = "in_progress"
     content: list[OutputText] = []
 
 
-class InputText(msgspec.Struct):
+class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
     text: str
-    type: Literal["input_text"] = "input_text"
 
 
-class InputMessage(msgspec.Struct, kw_only=True):
+class InputMessage(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     """A message of the input, as /input_items lists it; an earlier answer has the parts of an answer."""
 
     id: str
-    type: Literal["message"] = "message"
     role: Role
     status: Literal["completed"] = "completed"
     content: list[InputText | OutputText] = []

@@ -1,0 +1,22 @@
+"""GET /openapi.json."""
+
+import functools
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stoker_gateway.api.json_response import json_response
+from stoker_gateway.api.openapi.document import openapi_document
+from stoker_gateway.api.state import ApiState
+
+
+async def get_openapi(state: ApiState, request: Request) -> Response:
+    routes = tuple(sorted((method, route.path) for route in request.app.routes for method in route.methods - {"HEAD"}))
+    return json_response(_encoded(routes, state.model_names))
+
+
+@functools.lru_cache(maxsize=2)
+def _encoded(routes: tuple[tuple[str, str], ...], model_names: tuple[str, ...]) -> bytes:
+    """It does not change: the work is done once."""
+    return msgspec.json.encode(openapi_document(routes, model_names))
