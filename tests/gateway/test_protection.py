@@ -33,6 +33,7 @@ def with_key(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+@pytest.mark.property("P69")
 @pytest.mark.parametrize("headers", [with_key("first-key"), {"authorization": "bearer second-key"}, {"x-api-key": "first-key"}])
 def test_a_request_with_a_key_is_served(guarded: Any, headers: dict[str, str]) -> None:
     assert guarded.client.post(CHAT, json=BODY, headers=headers).status_code == 200
@@ -41,6 +42,7 @@ def test_a_request_with_a_key_is_served(guarded: Any, headers: dict[str, str]) -
 WRONG = [{}, with_key("wrong"), with_key("first-key2"), with_key("# of the web page"), {"authorization": "Basic first-key"}, with_key("ü")]
 
 
+@pytest.mark.property("P69")
 @pytest.mark.parametrize(("path", "headers"), [*((CHAT, wrong) for wrong in WRONG), ("/v1/models", {}), ("/sleep", {}), ("/nowhere", {})])
 def test_a_request_without_one_is_refused_in_the_words_of_the_api(guarded: Any, path: str, headers: dict[str, str]) -> None:
     method = "POST" if path == CHAT else "GET"
@@ -51,6 +53,13 @@ def test_a_request_without_one_is_refused_in_the_words_of_the_api(guarded: Any, 
     assert "first-key" not in response.text
 
 
+@pytest.mark.property("P69")
+@pytest.mark.parametrize(("method", "path", "status"), [("HEAD", "/v1/models", 401), ("OPTIONS", "/v1/models", 401), ("HEAD", "/livez", 200)])
+def test_methods_without_a_body_are_guarded_alike(guarded: Any, method: str, path: str, status: int) -> None:
+    assert guarded.client.request(method, path).status_code == status
+
+
+@pytest.mark.property("P69")
 @pytest.mark.parametrize("path", OPEN)
 def test_probes_and_metrics_need_no_key(guarded: Any, path: str) -> None:
     assert guarded.client.get(path).status_code == 200
@@ -63,6 +72,7 @@ def test_the_openai_client_says_that_its_key_is_wrong(guarded: Any) -> None:
     assert guarded.metric('stoker_requests_refused_total{model_name="m",reason="unauthorized"}') >= 1
 
 
+@pytest.mark.property("P69")
 def test_a_page_of_an_allowed_origin_may_ask_before_it_sends_its_key(guarded: Any) -> None:
     asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
     response = guarded.client.options(CHAT, headers=asked)

@@ -1,5 +1,7 @@
 """HTTP/1.1 on one connection: uvicorn's protocol, with a limit to what comes before a body, and errors in the API's words."""
 
+import asyncio
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from stoker_gateway.openai.errors import ApiError, headers_too_large, malformed_request
@@ -9,20 +11,34 @@ MAX_HEADER_BYTES = 64 * 1024
 
 MAX_HEADERS = 256
 
+HEAD_SECONDS = 75.0
+"""How long a connection may take for the head of its first request, or for the rest of one that has begun: as long as an idle one is kept."""
+
 
 class HeaderLimitError(Exception):
     """Ends the parser's work; never seen outside."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """The parser itself would take in headers without end."""
+    """The parser itself would take in headers without end, and uvicorn would wait for them as long."""
 
     _num_unfinished_bytes = 0
     _is_too_large = False
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._num_unfinished_bytes += len(data)
         super().data_received(data)
+        if self._num_unfinished_bytes and self._head_timer is None:
+            self._await_head()
         # Of what was received, nothing is counted that ended a head or belongs to a body: they set the count back.
         if self._num_unfinished_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._is_too_large = True
@@ -38,16 +54,32 @@ class HttpProtocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
             self._is_too_large = True
             raise HeaderLimitError
-        self._num_unfinished_bytes = 0
+        self._head_came()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._num_unfinished_bytes = 0
+        self._head_came()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._num_unfinished_bytes = 0
+        self._head_came()
         super().on_message_complete()
+
+    def _await_head(self) -> None:
+        if not self.transport.is_closing():
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up_head)
+
+    def _head_came(self) -> None:
+        self._num_unfinished_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up_head(self) -> None:
+        """An answer that is still being sent to the request before is not cut."""
+        self._head_timer = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """What uvicorn calls where it cannot read a request. `msg` is uvicorn's own, and not for clients."""
