@@ -11,7 +11,7 @@ HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0
 Origin = Annotated[str, Meta(pattern=to_the_end(rf"^(\*|https?://{HOST})$"), max_length=253, examples=["https://chat.example.org"])]
 Endpoint = Annotated[str, Meta(pattern=to_the_end(rf"^https?://{HOST}(/\S*)?$"), max_length=1024, examples=["http://collector.monitoring:4318"])]
 
-ToolCallParser = Literal["auto", "none", "hermes", "llama3_json", "pythonic", "mistral", "deepseek_v3", "deepseek_v31", "harmony"]
+ToolCallParser = Literal["auto", "none", "hermes", "llama3_json", "pythonic", "mistral", "mistral_v11", "deepseek_v3", "deepseek_v31", "harmony"]
 ReasoningParser = Literal["auto", "none", "think", "mistral", "harmony"]
 
 

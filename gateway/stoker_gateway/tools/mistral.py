@@ -54,9 +54,14 @@ def _read_named(source: Source) -> Generator[Part | None, None, bool]:
 
 
 def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    """The older form, which every template of the family shows."""
     tags = [tag(f'{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), "}") for tool in tools]
     return sequence(const(f"{_CALLS}["), calls(tags, ", ", many=many), const("]"))
 
 
-MISTRAL = ToolFormat("mistral", _read, _force, special_tokens=(_CALLS, _ARGS, _CALL_ID), make_call_id=mistral_call_id)
+def _force_named(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+    return calls([tag(f"{_CALLS}{tool.name}{_ARGS}", json_by(tool.schema), "") for tool in tools], "", many=many)
+
+
+_MARKS = (_CALLS, _ARGS, _CALL_ID)
+MISTRAL = ToolFormat("mistral", _read, _force, special_tokens=_MARKS, make_call_id=mistral_call_id)
+MISTRAL_V11 = ToolFormat("mistral_v11", _read, _force_named, special_tokens=_MARKS, make_call_id=mistral_call_id)

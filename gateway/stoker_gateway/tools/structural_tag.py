@@ -8,6 +8,9 @@ import msgspec
 
 Format = dict[str, Any]
 
+MAX_WHITESPACE = 8
+"""Characters between two parts of JSON: without a limit, small models write spaces until their tokens are used up."""
+
 
 def const(text: str) -> Format:
     return {"type": "const_string", "value": text}
@@ -18,7 +21,7 @@ def tag(begin: str, content: Format, end: str) -> Format:
 
 
 def json_by(schema: dict[str, Any]) -> Format:
-    return {"type": "json_schema", "json_schema": schema}
+    return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": MAX_WHITESPACE}
 
 
 def sequence(*elements: Format) -> Format:

@@ -20,6 +20,7 @@ from stoker_gateway.openai.protocol import ChatDelta, ChatMessageResponse
 from stoker_gateway.openai.request import ChatCompletionRequest
 from stoker_gateway.reasoning.think import THINK
 from stoker_gateway.tools.formats import TOOL_FORMATS
+from stoker_gateway.tools.structural_tag import json_by
 
 TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}}
 HARMONY = ChatFormat(TOOL_FORMATS["harmony"], None, "tools")
@@ -128,7 +129,7 @@ def test_a_model_with_tools_may_answer_in_the_form_or_call(marked: Tokenizer) ->
     assert form_of(chat)[0] == "structural_tag"
     assert chat.params.structured_outputs is not None
     form = json.loads(chat.params.structured_outputs.value)["format"]
-    assert form["type"] == "or" and form["elements"][0] == {"type": "json_schema", "json_schema": {"type": "object"}}
+    assert form["type"] == "or" and form["elements"][0] == json_by({"type": "object"})
 
 
 @pytest.mark.parametrize(

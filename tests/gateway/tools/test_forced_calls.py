@@ -25,6 +25,7 @@ TEXTS = {
     ),
     "llama3_json": ('{"name": "log_reading", "parameters": {"n": 1}}', '; {"name": "get_time", "parameters": {}}', ""),
     "mistral": ('[TOOL_CALLS][{"name": "log_reading", "arguments": {"n": 1}}', ', {"name": "get_time", "arguments": {}}', "]"),
+    "mistral_v11": ('[TOOL_CALLS]log_reading[ARGS]{"n": 1}', "[TOOL_CALLS]get_time[ARGS]{}", ""),
     "deepseek_v3": (
         f'<｜tool▁calls▁begin｜>{DS}function<｜tool▁sep｜>log_reading\n```json\n{{"n": 1}}\n```<｜tool▁call▁end｜>',
         f"\n{DS}function<｜tool▁sep｜>get_time\n```json\n{{}}\n```<｜tool▁call▁end｜>",
