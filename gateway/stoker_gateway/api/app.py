@@ -24,6 +24,7 @@ from stoker_gateway.api.messages.create import count_tokens, create_message
 from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
 from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.openapi.endpoint import get_openapi
+from stoker_gateway.api.playground import playground
 from stoker_gateway.api.request_record import current_record
 from stoker_gateway.api.responses.create import create_response
 from stoker_gateway.api.responses.stored import cancel_response, delete_response, get_response, list_input_items
@@ -62,6 +63,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/v1/models/{model:path}", get_model),
     ("POST", "/tokenize", tokenize),
     ("POST", "/detokenize", detokenize),
+    ("GET", "/", playground),
     ("GET", "/version", version),
     ("GET", "/openapi.json", get_openapi),
     ("GET", "/livez", livez),

@@ -12,7 +12,7 @@ from stoker_gateway.api.openapi.operations import OPERATIONS, Operation
 from stoker_gateway.openai.fields import FieldRules
 
 _REF_TEMPLATE = "#/components/schemas/{name}"
-_TEXT = {"text/plain": {"schema": {"type": "string"}}}
+_TEXT = {"schema": {"type": "string"}}
 _NULL = {"type": "null"}
 
 Json = dict[str, Any]
@@ -92,7 +92,7 @@ def _operation(path: str, operation: Operation, refs: dict[Any, Json]) -> Json:
 
 
 def _responses(operation: Operation, refs: dict[Any, Json]) -> Json:
-    content: Json = _TEXT if operation.answer is None else {"application/json": {"schema": refs[operation.answer]}}
+    content: Json = {operation.page_type: _TEXT} if operation.answer is None else {"application/json": {"schema": refs[operation.answer]}}
     if operation.events:
         stream = {"schema": {"type": "string"}, "x-event-schema": {"anyOf": [refs[event] for event in operation.events]}}
         content = {**content, "text/event-stream": stream}

@@ -32,6 +32,10 @@ RESPONSE_EVENTS = (
     events.PartAdded,
     events.TextDelta,
     events.TextDone,
+    events.ReasoningDelta,
+    events.ReasoningDone,
+    events.ArgumentsDelta,
+    events.ArgumentsDone,
     events.PartDone,
     events.ItemDone,
     events.Completed,
@@ -43,7 +47,7 @@ MESSAGE_EVENTS = messages.MessageEvent.__args__
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Operation:
-    """`answer` is the type of a 200, and of a 503 where `is_probe`; None is a text page. `events` are what a stream has in its place.
+    """`answer` is the type of a 200, and of a 503 where `is_probe`; None is a page of `page_type`. `events` are what a stream has in its place.
 
     `links` are the endpoints whose path takes the answer's id.
     """
@@ -57,6 +61,7 @@ class Operation:
     errors: tuple[int, ...] = READ_ERRORS
     error: Any = ErrorBody
     is_probe: bool = False
+    page_type: str = "text/plain"
     links: tuple[tuple[str, str], ...] = ()
 
 
@@ -120,6 +125,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/models/{model}"): Operation(summary="Describe the model", answer=Model),
     ("POST", "/tokenize"): Operation(summary="Text or messages to token ids", body=TokenizeRequest, rules=TOKENIZE_RULES, answer=Tokenized, errors=BODY_ERRORS),
     ("POST", "/detokenize"): Operation(summary="Token ids to text", body=DetokenizeRequest, rules=DETOKENIZE_RULES, answer=Detokenized, errors=BODY_ERRORS),
+    ("GET", "/"): Operation(summary="The playground: a page to chat with the model", answer=None, errors=(), page_type="text/html"),
     ("GET", "/version"): Operation(summary="The version of the server", answer=Version, errors=()),
     ("GET", "/openapi.json"): Operation(summary="This document", answer=dict[str, Any], errors=()),
     ("GET", "/livez"): Operation(summary="Whether the process answers", answer=Health, errors=()),
