@@ -2,6 +2,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +116,14 @@ def test_a_request_that_takes_too_long_ends_in_the_engine_too(guarded: Any, wait
     aborted = 'stoker_request_success_total{finish_reason="abort"'
     num_aborted = guarded.metric(aborted)
     long = {**BODY, "max_tokens": 900, "ignore_eos": True}
-    response = guarded.client.post(CHAT, json=long, headers=with_key("first-key"))
-    assert response.status_code == 504 and response.json()["error"]["code"] == "request_timeout"
-    events = [event for event in guarded.client.post(CHAT, json={**long, "stream": True}, headers=with_key("first-key")).text.split("\n\n") if event]
-    assert '"choices":[{' in events[0] and '"code":"request_timeout"' in events[-2] and events[-1] == "data: [DONE]"
     batch = {"model": "m", "prompt": ["a", "b"], "max_tokens": 900, "n": 2, "temperature": 1, "ignore_eos": True}
-    assert guarded.client.post("/v1/completions", json=batch, headers=with_key("first-key")).status_code == 504
+    asked = [(CHAT, long), (CHAT, {**long, "stream": True}), ("/v1/completions", batch)]
+    with ThreadPoolExecutor() as threads:
+        answers = threads.map(lambda request: guarded.client.post(request[0], json=request[1], headers=with_key("first-key")), asked)
+    whole, streamed, several = answers
+    assert (whole.status_code, several.status_code) == (504, 504) and whole.json()["error"]["code"] == "request_timeout"
+    events = [event for event in streamed.text.split("\n\n") if event]
+    assert '"choices":[{' in events[0] and '"code":"request_timeout"' in events[-2] and events[-1] == "data: [DONE]"
     wait_for(lambda: guarded.metric("stoker_num_requests_running") == 0, "the engine runs nothing")
     assert guarded.metric(aborted) - num_aborted == 6
 
