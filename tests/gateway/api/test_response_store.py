@@ -2,17 +2,18 @@ from typing import Any
 
 import pytest
 
-from stoker_gateway.api.responses.conversation import new_message_id
+from stoker_gateway.api.responses.items import new_id
 from stoker_gateway.api.responses.store import EventLog, ResponseStore, StoredResponse, conversation_bytes
 from stoker_gateway.openai.errors import ApiError
-from stoker_gateway.openai.responses.protocol import InputMessage, InputText, Response, TextConfigResponse, TextFormatResponse
+from stoker_gateway.openai.responses.protocol import InputMessage, InputText, ReasoningResponse, Response, TextConfigResponse, TextFormatResponse
 
 
 def stored(name: str, num_bytes: int = 1, status: Any = "completed") -> StoredResponse:
     fields: dict[str, Any] = dict.fromkeys(("instructions", "max_output_tokens", "previous_response_id", "prompt_cache_key", "safety_identifier", "user"), None)
     numbers: dict[str, Any] = dict.fromkeys(("created_at", "frequency_penalty", "presence_penalty", "temperature", "top_logprobs", "top_p"), 0)
+    defaults: dict[str, Any] = {"parallel_tool_calls": True, "reasoning": ReasoningResponse(), "tool_choice": "auto", "tools": []}
     text = TextConfigResponse(TextFormatResponse("text"))
-    response = Response(id=name, status=status, background=False, metadata={}, model="m", store=True, text=text, **fields, **numbers)
+    response = Response(id=name, status=status, background=False, metadata={}, model="m", store=True, text=text, **fields, **numbers, **defaults)
     return StoredResponse(response, [], num_bytes=num_bytes)
 
 
@@ -49,7 +50,7 @@ def test_replacing_counts_once() -> None:
 
 
 def test_a_conversation_weighs_at_least_its_text() -> None:
-    message = InputMessage(id=new_message_id(), role="user", content=[InputText("x" * 1000), InputText("é" * 1000)])
+    message = InputMessage(id=new_id("msg"), role="user", content=[InputText("x" * 1000), InputText("é" * 1000)])
     assert conversation_bytes([message, message]) > 4000
 
 

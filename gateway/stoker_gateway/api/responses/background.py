@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stoker_engine.frontend.input_processor import InputProcessor, RequestOptions
 from stoker_engine.frontend.renderer import Prompt
 from stoker_engine.sampling_params import SamplingParams
+from stoker_gateway.api.chat_plan import ChatPlan
 from stoker_gateway.api.responses.conversation import own_names
 from stoker_gateway.api.responses.run import ResponseRun
 from stoker_gateway.api.responses.store import EventLog, StoredResponse, conversation_bytes
@@ -22,12 +23,16 @@ _LOGPROB_BYTES = 160
 
 @dataclass(slots=True, frozen=True)
 class Work:
-    """What the engine is asked for. `has_events`: they are kept, to be followed while they come."""
+    """What the engine is asked for, and how its answer is read. `has_events`: they are kept, to be followed while they come."""
 
     prompt: Prompt
-    params: SamplingParams
+    plan: ChatPlan
     options: RequestOptions
     has_events: bool
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.plan.params
 
 
 async def start_in_background(state: ApiState, stored: StoredResponse, work: Work) -> None:
@@ -52,7 +57,8 @@ async def cancel(stored: StoredResponse) -> None:
 async def _make(state: ApiState, stored: StoredResponse, work: Work, prompt_token_ids: list[int]) -> None:
     """A draining process waits for it, as for a request that is being answered."""
     with state.drain.in_flight():
-        await ResponseRun(stored, state.responses).in_background(state.engine.generate(prompt_token_ids, work.params, work.options))
+        run = ResponseRun(stored, state.responses, work.plan)
+        await run.in_background(state.engine.generate(prompt_token_ids, work.params, work.options))
 
 
 def _bytes_per_token(work: Work) -> int:

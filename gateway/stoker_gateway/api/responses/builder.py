@@ -1,23 +1,23 @@
 """Builds a response out of the engine's outputs: its events one by one, and what it is at each moment."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from stoker_engine.errors import EngineError, ParameterError, QueueFullError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput, RequestOutput
+from stoker_gateway.api.chat_plan import ChatPlan
+from stoker_gateway.api.choice_reader import ChoiceReader
 from stoker_gateway.api.generation import aborted, finish_name
 from stoker_gateway.api.logprobs import chat_logprobs
-from stoker_gateway.api.responses.conversation import new_message_id
-from stoker_gateway.openai.protocol import TokenLogprob
+from stoker_gateway.api.responses.item_writers import CallWriter, ItemWriter, MessageWriter, ReasoningWriter
+from stoker_gateway.openai.protocol import ChatDelta, TokenLogprob, ToolCallDelta
 from stoker_gateway.openai.responses import events
 from stoker_gateway.openai.responses.protocol import (
     ErrorCode,
     IncompleteDetails,
     InputTokensDetails,
     ItemStatus,
-    OutputMessage,
-    OutputText,
     OutputTokensDetails,
     Response,
     ResponseError,
@@ -33,14 +33,14 @@ _LAST_EVENTS: dict[Status, type[events.LifecycleEvent]] = {
 
 
 class ResponseBuilder:
-    """One answer, of one message. What an event holds is never changed afterwards, but for the response."""
+    """One answer: its reasoning, a message and calls, as they come. An answer of nothing is an empty message."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, plan: ChatPlan) -> None:
         self.response = response
-        self._item_id = new_message_id()
-        self._texts: list[str] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._has_item = False
+        self._reader = ChoiceReader(plan)
+        self._writer: ItemWriter | None = None
+        self._num_items = 0
+        self._logprobs: list[TokenLogprob] = []  # of the text that is held back
         self._sequence_number = 0
 
     def create(self) -> Iterator[events.Event]:
@@ -52,11 +52,17 @@ class ResponseBuilder:
 
     def add(self, output: RequestOutput) -> Iterator[events.Event]:
         """What one output of the engine adds; the last one ends the response. Raises EngineGenerateError for a choice that failed."""
+        (choice,) = output.outputs
+        finish_name(choice)
+        is_first = self.response.usage is None
         self.response.usage = _usage(output)
-        for choice in output.outputs:
-            finish_name(choice)
-            yield from self._begin()
-            yield from self._add(choice)
+        if is_first:
+            yield from self.create()
+            self.response.status = "in_progress"
+            yield self._numbered(events.InProgress(response=self.response))
+        yield from self._all_numbered(self._add(choice))
+        if choice.finish_reason is not None:
+            yield from self._finish(choice.finish_reason)
 
     def fail(self, error: EngineError) -> Iterator[events.Event]:
         """The engine's error ends the response; what there is of its text stays."""
@@ -69,27 +75,62 @@ class ResponseBuilder:
         for _ in self._end("cancelled", "incomplete"):
             pass
 
-    def _begin(self) -> Iterator[events.Event]:
-        if self._has_item:
-            return
-        yield from self.create()
-        self._has_item = True
-        self.response.status = "in_progress"
-        yield self._numbered(events.InProgress(response=self.response))
-        yield self._numbered(events.ItemAdded(output_index=0, item=OutputMessage(id=self._item_id)))
-        yield self._numbered(events.PartAdded(item_id=self._item_id, output_index=0, content_index=0, part=OutputText()))
-
     def _add(self, choice: CompletionOutput) -> Iterator[events.Event]:
-        logprobs = chat_logprobs(choice.token_ids, choice.logprobs, self.response.top_logprobs).content if choice.logprobs else []
-        if choice.text or logprobs:
-            self._texts.append(choice.text)
-            self._logprobs += logprobs
-            yield self._numbered(events.TextDelta(item_id=self._item_id, output_index=0, content_index=0, delta=choice.text, logprobs=logprobs))
-        if choice.finish_reason is None:
+        if choice.logprobs:
+            self._logprobs += chat_logprobs(choice.token_ids, choice.logprobs, self.response.top_logprobs).content
+        yield from self._add_delta(self._reader.delta(choice))
+        if choice.finish_reason is not None and (self._num_items == 0 or (self._logprobs and isinstance(self._writer, MessageWriter))):
+            yield from self._write_text("")
+
+    def _add_delta(self, delta: ChatDelta) -> Iterator[events.Event]:
+        """Log probabilities are those of the message: what else is read has none."""
+        if isinstance(delta.reasoning, str):
+            self._logprobs.clear()
+            if not isinstance(self._writer, ReasoningWriter):
+                yield from self._begin_item(ReasoningWriter(self._num_items))
+            yield from self._written_reasoning(delta.reasoning)
+        if isinstance(delta.content, str):
+            yield from self._write_text(delta.content)
+        for call in delta.tool_calls if isinstance(delta.tool_calls, list) else ():
+            self._logprobs.clear()
+            yield from self._add_call(call)
+
+    def _write_text(self, text: str) -> Iterator[events.Event]:
+        if not isinstance(self._writer, MessageWriter):
+            yield from self._begin_item(MessageWriter(self._num_items))
+        logprobs, self._logprobs = self._logprobs, []
+        if (text or logprobs) and isinstance(self._writer, MessageWriter):
+            yield from self._writer.write(text, logprobs)
+
+    def _written_reasoning(self, text: str) -> Iterator[events.Event]:
+        if isinstance(self._writer, ReasoningWriter):
+            yield from self._writer.write(text)
+
+    def _add_call(self, call: ToolCallDelta) -> Iterator[events.Event]:
+        if isinstance(call.id, str) and isinstance(call.function.name, str):
+            yield from self._begin_item(CallWriter(self._num_items, call.id, call.function.name))
+        if call.function.arguments and isinstance(self._writer, CallWriter):
+            yield from self._writer.write(call.function.arguments)
+
+    def _begin_item(self, writer: ItemWriter) -> Iterator[events.Event]:
+        yield from self._end_item("completed")
+        self._writer = writer
+        self._num_items += 1
+        yield from writer.begin()
+
+    def _end_item(self, status: ItemStatus) -> Iterator[events.Event]:
+        if self._writer is None:
             return
-        if choice.finish_reason is FinishReason.ABORT:
+        for event in self._writer.end(status):
+            if isinstance(event, events.ItemDone):
+                self.response.output = [*self.response.output, event.item]
+            yield event
+        self._writer = None
+
+    def _finish(self, reason: FinishReason) -> Iterator[events.Event]:
+        if reason is FinishReason.ABORT:
             yield from self.fail(aborted())
-        elif choice.finish_reason is FinishReason.LENGTH:
+        elif reason is FinishReason.LENGTH:
             self.response.incomplete_details = IncompleteDetails("max_output_tokens")
             yield from self._end("incomplete", "incomplete")
         else:
@@ -97,19 +138,13 @@ class ResponseBuilder:
             yield from self._end("completed", "completed")
 
     def _end(self, status: Status, item_status: ItemStatus) -> Iterator[events.Event]:
-        if self._has_item:
-            yield from self._end_item(item_status)
+        yield from self._all_numbered(self._end_item(item_status))
         self.response.status = status
         if status in _LAST_EVENTS:
             yield self._numbered(_LAST_EVENTS[status](response=self.response))
 
-    def _end_item(self, status: ItemStatus) -> Iterator[events.Event]:
-        part = OutputText(text="".join(self._texts), logprobs=self._logprobs)
-        item = OutputMessage(id=self._item_id, status=status, content=[part])
-        self.response.output = [item]
-        yield self._numbered(events.TextDone(item_id=self._item_id, output_index=0, content_index=0, text=part.text, logprobs=part.logprobs))
-        yield self._numbered(events.PartDone(item_id=self._item_id, output_index=0, content_index=0, part=part))
-        yield self._numbered(events.ItemDone(output_index=0, item=item))
+    def _all_numbered(self, several: Iterable[events.Event]) -> Iterator[events.Event]:
+        return map(self._numbered, several)
 
     def _numbered(self, event: events.Event) -> events.Event:
         event.sequence_number = self._sequence_number

@@ -1,46 +1,71 @@
-"""The input of a response as messages: what came before it, then its own; and as the chat completion that answers it."""
+"""A response's request as the chat completion that answers it."""
 
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import cast
 
 from stoker_engine.errors import ParameterError
 from stoker_gateway.openai.errors import ApiError
-from stoker_gateway.openai.request import ChatCompletionRequest, ChatMessage, ContentPart
-from stoker_gateway.openai.responses.protocol import InputMessage, InputText, OutputText, Role
-from stoker_gateway.openai.responses.request import InputItem, InputPart, ResponsesRequest
+from stoker_gateway.openai.request import ChatCompletionRequest, ChatMessage, ContentPart, MessageFunctionCall, MessageToolCall
+from stoker_gateway.openai.responses.protocol import ConversationItem, FunctionCallItem, FunctionCallOutputItem, InputMessage, ReasoningItem
+from stoker_gateway.openai.responses.request import FunctionTool, ResponsesRequest, ResponsesToolChoice
+from stoker_gateway.openai.structured_outputs import JsonSchemaFormat, ResponseFormat
+from stoker_gateway.openai.tools import FunctionDefinition, FunctionName, NamedToolChoice, Tool, ToolChoice, check_tools
 
-_ROLES = ("system", "developer", "user", "assistant")
-_TEXT_PARTS = ("input_text", "output_text", "text")
-_NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
+_NAMES = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "logprobs": "top_logprobs",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "response_format.json_schema": "text.format",
+    "response_format.json_schema.schema": "text.format.schema",
+}
 """Of a chat completion's fields in a response's."""
-_COPIED = tuple(sorted(set(ResponsesRequest.__struct_fields__) & set(ChatCompletionRequest.__struct_fields__) - {"model", "stream_options", "top_logprobs"}))
+_OWN = {"model", "stream_options", "top_logprobs", "tools", "tool_choice"}
+_COPIED = tuple(sorted(set(ResponsesRequest.__struct_fields__) & set(ChatCompletionRequest.__struct_fields__) - _OWN))
 
 
-def input_messages(request: ResponsesRequest) -> list[InputMessage]:
-    """Raises ApiError (400) naming the item or part that is no text."""
-    if isinstance(request.input, str):
-        return [_message("user", [request.input])]
-    return [_item_message(item, f"input[{index}]") for index, item in enumerate(request.input)]
+def chat_request(request: ResponsesRequest, conversation: Iterable[ConversationItem]) -> ChatCompletionRequest:
+    """The instructions come first: those of earlier requests are not carried over. In the background it is streamed, to show how far it is.
 
-
-def chat_request(request: ResponsesRequest, conversation: Sequence[InputMessage]) -> ChatCompletionRequest:
-    """The instructions come first: those of earlier requests are not carried over. In the background it is streamed, to show how far it is."""
-    messages = [] if request.instructions is None else [ChatMessage(role="system", content=request.instructions)]
-    for message in conversation:
-        messages.append(ChatMessage(role=message.role, content=[ContentPart("text", part.text) for part in message.content]))
+    Raises ApiError (400) for tools that are no functions, and for a form of the answer that is not complete.
+    """
+    instructions = [] if request.instructions is None else [ChatMessage(role="system", content=request.instructions)]
     chat = ChatCompletionRequest(
         model=request.model,
-        messages=messages,
+        messages=[*instructions, *chat_messages(conversation)],
         max_completion_tokens=request.max_output_tokens,
         logprobs=request.wants_logprobs,
         top_logprobs=request.top_logprobs,
+        tools=[_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())] or None,
+        tool_choice=_tool_choice(request),
+        reasoning_effort=None if request.reasoning is None else request.reasoning.effort,
+        response_format=_response_format(request),
     )
     for name in _COPIED:
         setattr(chat, name, getattr(request, name))
     chat.stream = request.stream or request.background
+    check_tools(chat.tools, chat.tool_choice)
     return chat
+
+
+def chat_messages(conversation: Iterable[ConversationItem]) -> list[ChatMessage]:
+    """What the assistant did in one turn, its reasoning, its text and its calls, is one message of a chat."""
+    messages: list[ChatMessage] = []
+    for item in conversation:
+        match item:
+            case InputMessage():
+                _add_message(messages, item)
+            case ReasoningItem():
+                messages.append(ChatMessage(role="assistant", reasoning_content="".join(part.text for part in item.content)))
+            case FunctionCallItem():
+                call = MessageToolCall(id=item.call_id, function=MessageFunctionCall(item.name, item.arguments))
+                if not messages or messages[-1].role != "assistant":
+                    messages.append(ChatMessage(role="assistant"))
+                messages[-1].tool_calls = [*(messages[-1].tool_calls or ()), call]
+            case FunctionCallOutputItem():
+                messages.append(ChatMessage(role="tool", content=item.output, tool_call_id=item.call_id))
+    return messages
 
 
 @contextmanager
@@ -51,37 +76,48 @@ def own_names() -> Iterator[None]:
     except ParameterError as error:
         if error.parameter not in _NAMES:
             raise
-        raise type(error)(str(error), _NAMES[error.parameter]) from None
+        raise type(error)(_own_words(str(error)), _NAMES[error.parameter]) from None
+    except ApiError as error:
+        if error.param not in _NAMES:
+            raise
+        raise ApiError(_own_words(error.message), param=_NAMES[error.param], status=error.status, code=error.code) from None
 
 
-def _item_message(item: InputItem, path: str) -> InputMessage:
-    if item.type != "message":
-        raise ApiError(f"{path}: items of type {item.type[:100]!r} are not supported by this server; only messages are.", param=f"{path}.type")
-    if item.role is None:
-        raise ApiError(f"Missing required parameter: '{path}.role'.", param=f"{path}.role", code="missing_required_parameter")
-    if item.role not in _ROLES:
-        raise ApiError(f"{path}.role must be one of {', '.join(_ROLES)}, got {item.role[:100]!r}.", param=f"{path}.role")
-    if item.content is None:
-        raise ApiError(f"Missing required parameter: '{path}.content'.", param=f"{path}.content", code="missing_required_parameter")
-    if isinstance(item.content, str):
-        return _message(item.role, [item.content])
-    return _message(item.role, [_part_text(part, f"{path}.content[{index}]") for index, part in enumerate(item.content)])
+def _own_words(message: str) -> str:
+    return message.replace("response_format.json_schema", "text.format").replace("response_format", "text.format")
 
 
-def _part_text(part: InputPart, path: str) -> str:
-    name = "refusal" if part.type == "refusal" else "text"
-    if name == "text" and part.type not in _TEXT_PARTS:
-        raise ApiError(f"{path}: parts of type {part.type[:100]!r} are not supported by this server; only text is.", param=f"{path}.type")
-    text = part.refusal if name == "refusal" else part.text
-    if text is None:
-        raise ApiError(f"Missing required parameter: '{path}.{name}'.", param=f"{path}.{name}", code="missing_required_parameter")
-    return text
+def _add_message(messages: list[ChatMessage], item: InputMessage) -> None:
+    content = [ContentPart("text", part.text) for part in item.content]
+    last = messages[-1] if messages else None
+    if item.role == "assistant" and last is not None and last.role == "assistant" and last.content is None and not last.tool_calls:
+        last.content = content
+    else:
+        messages.append(ChatMessage(role=item.role, content=content))
 
 
-def _message(role: str, texts: list[str]) -> InputMessage:
-    parts: list[InputText | OutputText] = [OutputText(text=text) if role == "assistant" else InputText(text) for text in texts]
-    return InputMessage(id=new_message_id(), role=cast(Role, role), content=parts)
+def _tool(tool: FunctionTool, path: str) -> Tool:
+    if tool.type != "function":
+        raise ApiError(f"{path}: tools of type {tool.type[:100]!r} are not supported by this server; only functions are.", param=f"{path}.type")
+    if tool.name is None:
+        raise ApiError(f"Missing required parameter: '{path}.name'.", param=f"{path}.name", code="missing_required_parameter")
+    function = FunctionDefinition(name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)
+    return Tool(type="function", function=function)
 
 
-def new_message_id() -> str:
-    return f"msg_{secrets.token_hex(16)}"
+def _tool_choice(request: ResponsesRequest) -> ToolChoice | None:
+    choice = request.tool_choice
+    return NamedToolChoice(type="function", function=FunctionName(choice.name)) if isinstance(choice, ResponsesToolChoice) else choice
+
+
+def _response_format(request: ResponsesRequest) -> ResponseFormat | None:
+    wanted = None if request.text is None else request.text.format
+    if wanted is None:
+        return None
+    if wanted.type != "json_schema":
+        return ResponseFormat(type=wanted.type)
+    if wanted.name is None or wanted.schema is None:
+        name = "text.format.name" if wanted.name is None else "text.format.schema"
+        raise ApiError(f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter")
+    named = JsonSchemaFormat(name=wanted.name, schema=wanted.schema, description=wanted.description, strict=wanted.strict)
+    return ResponseFormat(type="json_schema", json_schema=named)

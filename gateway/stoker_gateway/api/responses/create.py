@@ -10,13 +10,15 @@ from starlette.responses import Response as HttpResponse
 from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_completions import render_chat
+from stoker_gateway.api.chat_plan import plan_chat
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import off_loop_if_long, request_options, stream_response
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.responses.background import Work, start_in_background
-from stoker_gateway.api.responses.conversation import chat_request, input_messages, own_names
+from stoker_gateway.api.responses.conversation import chat_request, own_names
 from stoker_gateway.api.responses.follow import RESPONSES_END, followed
+from stoker_gateway.api.responses.items import input_items
 from stoker_gateway.api.responses.run import ResponseRun
 from stoker_gateway.api.responses.store import StoredResponse, conversation_bytes
 from stoker_gateway.api.sampling import chat_sampling_params
@@ -24,8 +26,15 @@ from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.decode import decode_request
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.protocol import encode
-from stoker_gateway.openai.responses.protocol import InputMessage, Response, TextConfigResponse, TextFormatResponse
-from stoker_gateway.openai.responses.request import RESPONSES_RULES, ResponsesRequest
+from stoker_gateway.openai.responses.protocol import (
+    ConversationItem,
+    ReasoningResponse,
+    Response,
+    TextConfigResponse,
+    TextFormatResponse,
+    ToolResponse,
+)
+from stoker_gateway.openai.responses.request import RESPONSES_RULES, FunctionTool, ResponsesRequest
 
 
 async def create_response(state: ApiState, http_request: Request) -> HttpResponse:
@@ -33,26 +42,28 @@ async def create_response(state: ApiState, http_request: Request) -> HttpRespons
     request = await off_loop_if_long(len(body), lambda: decode_request(body, ResponsesRequest, RESPONSES_RULES))
     request.check()
     state.check_model(request.model)
-    conversation = [*_earlier(state, request), *input_messages(request)]
-    chat = chat_request(request, conversation)
+    earlier = _earlier(state, request)
+    conversation = [*earlier, *input_items(request, earlier)]
     with own_names():
+        chat = chat_request(request, conversation)
         params = chat_sampling_params(chat, state.sampling_defaults)
         state.check_ready()
         prompt = await off_loop_if_long(len(body) + conversation_bytes(conversation), lambda: render_chat(state, chat))
+        plan = plan_chat(state.chat_format, state.tokenizer, chat, prompt.text, params)
     stored = StoredResponse(_new_response(request, params), conversation)
     options = request_options(chat, http_request.headers, request_id_of(http_request, "resp"))
     if request.background:
-        await start_in_background(state, stored, Work(prompt, params, options, has_events=request.stream))
+        await start_in_background(state, stored, Work(prompt, plan, options, has_events=request.stream))
         return followed(stored, 0) if request.stream else json_response(encode(stored.response))
-    run = ResponseRun(stored, state.responses)
-    outputs = state.engine.generate(prompt, params, options)
+    run = ResponseRun(stored, state.responses, plan)
+    outputs = state.engine.generate(prompt, plan.params, options)
     if request.stream:
         return await stream_response(http_request, options.request_id, run.stream(outputs), RESPONSES_END)
     async with cancelled_by_disconnect(http_request.receive):
         return json_response(encode(await run.whole(outputs)))
 
 
-def _earlier(state: ApiState, request: ResponsesRequest) -> Sequence[InputMessage]:
+def _earlier(state: ApiState, request: ResponsesRequest) -> Sequence[ConversationItem]:
     """Raises ApiError (400) for an earlier response that is not kept, or not over."""
     if request.previous_response_id is None:
         return ()
@@ -77,13 +88,17 @@ def _new_response(request: ResponsesRequest, params: SamplingParams) -> Response
         max_output_tokens=request.max_output_tokens,
         metadata=request.metadata or {},
         model=request.model,
+        parallel_tool_calls=request.parallel_tool_calls,
         presence_penalty=params.presence_penalty,
         previous_response_id=request.previous_response_id,
         prompt_cache_key=request.prompt_cache_key,
+        reasoning=ReasoningResponse(None if request.reasoning is None else request.reasoning.effort),
         safety_identifier=request.safety_identifier,
         store=request.store,
         temperature=params.temperature,
         text=_text_config(request),
+        tool_choice=request.tool_choice or "auto",
+        tools=[_tool(tool) for tool in request.tools or ()],
         top_logprobs=request.top_logprobs or 0,
         top_p=params.top_p,
         user=request.user,
@@ -91,7 +106,11 @@ def _new_response(request: ResponsesRequest, params: SamplingParams) -> Response
 
 
 def _text_config(request: ResponsesRequest) -> TextConfigResponse:
-    text_format = request.text.format if request.text is not None and request.text.format is not None else None
-    if text_format is not None and text_format.type != "text":
-        raise ApiError(f"text.format.type must be 'text', got {text_format.type[:100]!r}.", param="text.format.type")
-    return TextConfigResponse(TextFormatResponse("text"))
+    wanted = None if request.text is None else request.text.format
+    if wanted is None:
+        return TextConfigResponse(TextFormatResponse("text"))
+    return TextConfigResponse(TextFormatResponse(wanted.type, wanted.name, wanted.description, wanted.schema, wanted.strict))
+
+
+def _tool(tool: FunctionTool) -> ToolResponse:
+    return ToolResponse(name=tool.name or "", description=tool.description, parameters=tool.parameters, strict=bool(tool.strict))

@@ -5,12 +5,13 @@ from contextlib import aclosing
 
 from stoker_engine.errors import EngineError, EngineGenerateError
 from stoker_engine.outputs import RequestOutput
+from stoker_gateway.api.chat_plan import ChatPlan
 from stoker_gateway.api.responses.builder import ResponseBuilder
 from stoker_gateway.api.responses.conversation import own_names
 from stoker_gateway.api.responses.store import EventLog, ResponseStore, StoredResponse, conversation_bytes
 from stoker_gateway.openai.protocol import encode
 from stoker_gateway.openai.responses.events import Event
-from stoker_gateway.openai.responses.protocol import InputMessage, OutputText, Response
+from stoker_gateway.openai.responses.protocol import ConversationItem, InputMessage, OutputMessage, OutputText, Response
 from stoker_gateway.openai.streaming import named_event
 
 Outputs = AsyncGenerator[RequestOutput]
@@ -19,10 +20,10 @@ Outputs = AsyncGenerator[RequestOutput]
 class ResponseRun:
     """`stored` is what is kept in `store`, if the request wants that."""
 
-    def __init__(self, stored: StoredResponse, store: ResponseStore) -> None:
+    def __init__(self, stored: StoredResponse, store: ResponseStore, plan: ChatPlan) -> None:
         self._stored = stored
         self._store = store
-        self._builder = ResponseBuilder(stored.response)
+        self._builder = ResponseBuilder(stored.response, plan)
 
     async def whole(self, outputs: Outputs) -> Response:
         """Raises EngineError where there is no answer."""
@@ -92,10 +93,13 @@ class ResponseRun:
         self._store.put(self._stored)
 
 
-def _answer(response: Response) -> Iterable[InputMessage]:
+def _answer(response: Response) -> Iterable[ConversationItem]:
     """What the model has said, as a later request's conversation has it: without log probabilities."""
     for item in response.output:
-        yield InputMessage(id=item.id, role="assistant", content=[OutputText(text=part.text) for part in item.content])
+        if isinstance(item, OutputMessage):
+            yield InputMessage(id=item.id, role="assistant", content=[OutputText(text=part.text) for part in item.content])
+        else:
+            yield item
 
 
 def _write(log: EventLog, step: Iterable[Event]) -> None:

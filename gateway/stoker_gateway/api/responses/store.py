@@ -6,12 +6,19 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from stoker_gateway.openai.errors import ApiError, queue_full
-from stoker_gateway.openai.responses.protocol import InputMessage, Response
+from stoker_gateway.openai.responses.protocol import (
+    ConversationItem,
+    FunctionCallItem,
+    FunctionCallOutputItem,
+    InputMessage,
+    ReasoningItem,
+    Response,
+)
 
 MAX_RESPONSES = 1024
 MAX_BYTES = 64 * 1024 * 1024
-_MESSAGE_BYTES = 600
-"""What a message takes besides its texts."""
+_ITEM_BYTES = 600
+"""What an item takes besides its texts."""
 
 
 class EventLog:
@@ -53,13 +60,13 @@ class EventLog:
 
 @dataclass(slots=True)
 class StoredResponse:
-    """`conversation` is what the model has read, `num_input` messages, the instructions apart, and then its answer.
+    """`conversation` is what the model has read, `num_input` items, the instructions apart, and then its answer.
 
     `task` makes what is not over; `events` are those of a background stream.
     """
 
     response: Response
-    conversation: Sequence[InputMessage]
+    conversation: Sequence[ConversationItem]
     num_input: int = field(init=False)
     num_bytes: int = 0
     task: asyncio.Task[None] | None = None
@@ -73,8 +80,18 @@ class StoredResponse:
         return self.response.status not in ("queued", "in_progress")
 
 
-def conversation_bytes(conversation: Sequence[InputMessage]) -> int:
-    return sum(_MESSAGE_BYTES + sum(sys.getsizeof(part.text) for part in message.content) for message in conversation)
+def conversation_bytes(conversation: Sequence[ConversationItem]) -> int:
+    return sum(_ITEM_BYTES + sum(map(sys.getsizeof, _texts(item))) for item in conversation)
+
+
+def _texts(item: ConversationItem) -> list[str]:
+    match item:
+        case InputMessage() | ReasoningItem():
+            return [part.text for part in item.content]
+        case FunctionCallItem():
+            return [item.call_id, item.name, item.arguments]
+        case FunctionCallOutputItem():
+            return [item.call_id, item.output]
 
 
 class ResponseStore:

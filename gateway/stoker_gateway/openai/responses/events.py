@@ -3,7 +3,7 @@
 import msgspec
 
 from stoker_gateway.openai.protocol import TokenLogprob
-from stoker_gateway.openai.responses.protocol import OutputMessage, OutputText, Response
+from stoker_gateway.openai.responses.protocol import OutputItem, OutputText, ReasoningText, Response
 
 
 class Event(msgspec.Struct, kw_only=True, tag_field="type"):
@@ -34,7 +34,7 @@ class Failed(LifecycleEvent, tag="response.failed"): ...
 
 class ItemEvent(Event, kw_only=True):
     output_index: int
-    item: OutputMessage
+    item: OutputItem
 
 
 class ItemAdded(ItemEvent, tag="response.output_item.added"): ...
@@ -47,7 +47,7 @@ class PartEvent(Event, kw_only=True):
     item_id: str
     output_index: int
     content_index: int
-    part: OutputText
+    part: OutputText | ReasoningText
 
 
 class PartAdded(PartEvent, tag="response.content_part.added"): ...
@@ -70,3 +70,30 @@ class TextDone(Event, kw_only=True, tag="response.output_text.done"):
     content_index: int
     text: str
     logprobs: list[TokenLogprob]
+
+
+class ReasoningDelta(Event, kw_only=True, tag="response.reasoning_text.delta"):
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+
+
+class ReasoningDone(Event, kw_only=True, tag="response.reasoning_text.done"):
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+
+
+class ArgumentsDelta(Event, kw_only=True, tag="response.function_call_arguments.delta"):
+    item_id: str
+    output_index: int
+    delta: str
+
+
+class ArgumentsDone(Event, kw_only=True, tag="response.function_call_arguments.done"):
+    item_id: str
+    output_index: int
+    name: str
+    arguments: str

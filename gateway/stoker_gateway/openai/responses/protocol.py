@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from stoker_gateway.openai.protocol import TokenLogprob
+from stoker_gateway.openai.responses.request import ResponsesToolChoice
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Role = Literal["system", "developer", "user", "assistant"]
@@ -30,6 +31,36 @@ class OutputMessage(msgspec.Struct, kw_only=True, tag_field="type", tag="message
     content: list[OutputText] = []
 
 
+class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
+    text: str
+
+
+class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
+    """The model's reasoning, whole: there is never a summary."""
+
+    id: str
+    summary: list[Any] = []
+    content: list[ReasoningText] = []
+    status: ItemStatus = "in_progress"
+
+
+class FunctionCallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
+    """`arguments` are JSON text, as the model wrote it: it may be malformed, or cut short where the answer was."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str = ""
+    status: ItemStatus = "in_progress"
+
+
+class FunctionCallOutputItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call_output"):
+    id: str
+    call_id: str
+    output: str
+    status: Literal["completed"] = "completed"
+
+
 class InputText(msgspec.Struct, tag_field="type", tag="input_text"):
     text: str
 
@@ -43,12 +74,18 @@ class InputMessage(msgspec.Struct, kw_only=True, tag_field="type", tag="message"
     content: list[InputText | OutputText] = []
 
 
+OutputItem = OutputMessage | ReasoningItem | FunctionCallItem
+ConversationItem = InputMessage | ReasoningItem | FunctionCallItem | FunctionCallOutputItem
+
+
 class InputTokensDetails(msgspec.Struct):
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
 class OutputTokensDetails(msgspec.Struct):
+    """Tokens of the reasoning are not counted apart."""
+
     reasoning_tokens: int = 0
 
 
@@ -69,9 +106,17 @@ class ResponseError(msgspec.Struct):
     message: str
 
 
-class Reasoning(msgspec.Struct):
-    effort: None = None
+class ReasoningResponse(msgspec.Struct):
+    effort: str | None = None
     summary: None = None
+
+
+class ToolResponse(msgspec.Struct, kw_only=True):
+    name: str
+    description: str | None
+    parameters: dict[str, Any] | None
+    strict: bool
+    type: Literal["function"] = "function"
 
 
 class TextFormatResponse(msgspec.Struct, omit_defaults=True):
@@ -104,19 +149,19 @@ class Response(msgspec.Struct, kw_only=True):
     max_tool_calls: None = None
     metadata: dict[str, str]
     model: str
-    output: list[OutputMessage] = []
-    parallel_tool_calls: bool = True
+    output: list[OutputItem] = []
+    parallel_tool_calls: bool
     presence_penalty: float
     previous_response_id: str | None
     prompt_cache_key: str | None
-    reasoning: Reasoning = msgspec.field(default_factory=Reasoning)
+    reasoning: ReasoningResponse
     safety_identifier: str | None
     service_tier: Literal["default"] = "default"
     store: bool
     temperature: float
     text: TextConfigResponse
-    tool_choice: Literal["auto"] = "auto"
-    tools: list[Any] = []
+    tool_choice: Literal["none", "auto", "required"] | ResponsesToolChoice
+    tools: list[ToolResponse]
     top_logprobs: int
     top_p: float
     truncation: Literal["disabled"] = "disabled"
@@ -133,7 +178,7 @@ class DeletedResponse(msgspec.Struct):
 class InputItemList(msgspec.Struct):
     """One page of the items; `first_id` and `last_id` are null where it is empty."""
 
-    data: list[InputMessage]
+    data: list[ConversationItem]
     first_id: str | None
     last_id: str | None
     has_more: bool

@@ -8,9 +8,12 @@ from msgspec import Meta
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.fields import FieldRules
 from stoker_gateway.openai.request import MAX_MESSAGES, MAX_TOP_LOGPROBS, PositiveTokenCount, TokenCount, TokenId
+from stoker_gateway.openai.structured_outputs import SchemaName
+from stoker_gateway.openai.tools import MAX_TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
 MAX_METADATA = 16
+FunctionToolName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
 
 Include = Literal[
     "code_interpreter_call.outputs",
@@ -39,13 +42,44 @@ class InputItem(msgspec.Struct, kw_only=True):
     type: str = "message"
     role: str | None = None
     content: str | Annotated[list[InputPart], Meta(max_length=MAX_MESSAGES)] | None = None
-
-
-class TextFormat(msgspec.Struct):
-    """`schema` and `strict` are those of the type json_schema."""
-
-    type: str = "text"
+    arguments: str | None = None
+    call_id: str | None = None
     name: str | None = None
+    output: str | Annotated[list[InputPart], Meta(max_length=MAX_MESSAGES)] | None = None
+
+
+class FunctionTool(msgspec.Struct, kw_only=True):
+    """`type` is "function"; a tool of another type may have any fields."""
+
+    type: str
+    name: FunctionToolName | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ResponsesToolChoice(msgspec.Struct, kw_only=True):
+    """The model must call this function."""
+
+    name: FunctionToolName
+    type: Literal["function"]
+
+
+class ReasoningConfig(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reasoning is given whole, so that "auto" is no summary."""
+
+    context: Literal["auto"] | None = None
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    generate_summary: Literal["auto"] | None = None
+    mode: Literal["standard"] | None = None
+    summary: Literal["auto"] | None = None
+
+
+class TextFormat(msgspec.Struct, forbid_unknown_fields=True):
+    """All but `type` is for the type json_schema."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: SchemaName | None = None
     description: str | None = None
     schema: dict[str, Any] | None = None
     strict: bool | None = None
@@ -72,14 +106,18 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     instructions: str | None = None
     max_output_tokens: PositiveTokenCount | None = None
     metadata: Annotated[dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=MAX_METADATA)] | None = None
+    parallel_tool_calls: bool = True
     previous_response_id: str | None = None
     prompt_cache_key: str | None = None
+    reasoning: ReasoningConfig | None = None
     safety_identifier: str | None = None
     store: bool = True
     stream: bool = False
     stream_options: ResponsesStreamOptions | None = None
     temperature: float | None = None
     text: TextConfig | None = None
+    tool_choice: Literal["none", "auto", "required"] | ResponsesToolChoice | None = None
+    tools: Annotated[list[FunctionTool], Meta(max_length=MAX_TOOLS)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     top_p: float | None = None
     user: str | None = None
@@ -115,7 +153,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
 
 
 RESPONSES_RULES = FieldRules(
-    ignored=frozenset({"max_tool_calls", "parallel_tool_calls", "prompt_cache_options", "prompt_cache_retention"}),
+    ignored=frozenset({"max_tool_calls", "prompt_cache_options", "prompt_cache_retention"}),
     refused={
         "access_programs": (),
         "background_options": ({}, {"completion_window": "soonest"}),
@@ -124,11 +162,8 @@ RESPONSES_RULES = FieldRules(
         "image": (),
         "moderation": (),
         "prompt": (),
-        "reasoning": ({},),
         "service_tier": ("auto", "default"),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "truncation": ("disabled",),
     },
 )
-"""`max_tool_calls` is of tools that run on OpenAI's servers, and `parallel_tool_calls` needs tools."""
+"""`max_tool_calls` is of tools that run on OpenAI's servers."""

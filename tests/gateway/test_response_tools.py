@@ -1,0 +1,148 @@
+"""Tools, reasoning and forms of the answer in /v1/responses and /v1/messages: a scripted model that thinks and writes Hermes calls."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from stoker_engine.config import ModelConfig
+from stoker_engine.frontend.renderer import Renderer
+from stoker_engine.testing import Reply, Script
+from stoker_engine.tokenizer import load_tokenizer
+
+TEMPLATE = """{%- if tools -%}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{%- endif -%}
+{%- for m in messages -%}<|im_start|>{{ m.role }} {{ m.content }}
+{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif -%}
+{%- for call in m.tool_calls or [] -%}<tool_call>{{ call.function | tojson }}</tool_call>{%- endfor -%}<|im_end|>
+{%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}"""
+
+PARAMETERS = {"type": "object", "properties": {"site": {"type": "string"}}}
+CHAT_TOOLS = [{"type": "function", "function": {"name": "log_reading", "description": "Logs.", "parameters": PARAMETERS}}]
+TOOLS: list[Any] = [{"type": "function", "name": "log_reading", "description": "Logs.", "parameters": PARAMETERS}]
+CALL = '<tool_call>{"name":"log_reading","arguments":{"site":"Åse \\"B\\""}}</tool_call>'
+ANSWERS = {
+    "log": CALL,
+    "all": f"<think>\nI must.\n</think>\n\nI will.\n{CALL}\n{CALL}",
+    "think": "<think>Hm.</think>Well.",
+}
+LOGGED: list[Any] = [
+    {"role": "user", "content": "log"},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "log_reading", "arguments": '{"site":"A"}'}}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "logged"},
+]
+
+
+@pytest.fixture(scope="module")
+def tool_api(marked_model: Path, make_api: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]:
+    template = marked_model / "responses.jinja"
+    template.write_text(TEMPLATE, encoding="utf-8")
+    tokenizer = load_tokenizer(marked_model)
+    tokenizer.replace_chat_template(TEMPLATE)
+    renderer = Renderer(tokenizer)
+
+    def reply(messages: list[Any], tools: Any, answer: str) -> Reply:
+        prompt = renderer.render_chat(messages, tools=tools).text
+        return Reply(tokenizer.encode_chat(prompt), [*tokenizer.encode_chat(answer), tokenizer.eos_token_ids[0]])
+
+    replies = [reply([{"role": "user", "content": text}], tools, answer) for text, answer in ANSWERS.items() for tools in (None, CHAT_TOOLS)]
+    logged = json.loads(json.dumps(LOGGED).replace("null", '""'))
+    logged[1]["tool_calls"][0]["function"]["arguments"] = {"site": "A"}
+    replies.append(reply(logged, CHAT_TOOLS, "It is logged."))
+    script = Script(replies=replies, vocab_size=tokenizer.vocab_size)
+    model = ModelConfig(uri=f"file://{marked_model}", served_name="m")
+    with make_api(script, model=model, chat_template=str(template), tool_call_parser="hermes") as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def client(tool_api: Any) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{tool_api.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def summary(response: Any) -> list[tuple[str, str]]:
+    """What the items say, without their ids."""
+    said = []
+    for item in response.output:
+        texts = [item.arguments] if item.type == "function_call" else [part.text for part in item.content]
+        said.append((item.type, "".join(texts)))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("log", [("function_call", '{"site":"Åse \\"B\\""}')]),
+        ("think", [("reasoning", "Hm."), ("message", "Well.")]),
+        ("all", [("reasoning", "I must."), ("message", "I will."), *[("function_call", '{"site":"Åse \\"B\\""}')] * 2]),
+    ],
+)
+@pytest.mark.case("C030")
+def test_every_kind_of_item_is_streamed_in_order_and_whole(client: openai.OpenAI, text: str, expected: list[tuple[str, str]]) -> None:
+    whole = client.responses.create(model="m", input=text, tools=TOOLS)
+    assert summary(whole) == expected
+    events = list(client.responses.create(model="m", input=text, tools=TOOLS, stream=True))
+    final: Any = events[-1]
+    assert summary(final.response) == expected and final.response.status == "completed"
+    assert [event.sequence_number for event in events if event.type != "keepalive"] == list(range(len(events)))
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert done == final.response.output
+    pieces: dict[str, str] = {}
+    for event in events:
+        if event.type.endswith(".delta"):
+            pieces[event.item_id] = pieces.get(event.item_id, "") + event.delta
+    assert list(pieces.values()) == [said for _, said in expected]
+
+
+def test_the_clients_accumulation_is_the_answer(client: openai.OpenAI) -> None:
+    with client.responses.stream(model="m", input="all", tools=TOOLS) as stream:
+        assert [kind for kind, _ in summary(stream.get_final_response())] == ["reasoning", "message", "function_call", "function_call"]
+
+
+def test_one_call_alone_is_given_where_only_one_is_wanted(client: openai.OpenAI) -> None:
+    answer = client.responses.create(model="m", input="all", tools=TOOLS, parallel_tool_calls=False)
+    assert [kind for kind, _ in summary(answer)] == ["reasoning", "message", "function_call"]
+    assert answer.parallel_tool_calls is False and answer.tools[0].type == "function"
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "name": "log_reading"}])
+def test_a_call_and_its_output_go_on(client: openai.OpenAI, choice: Any) -> None:
+    first: Any = client.responses.create(model="m", input="log", tools=TOOLS, tool_choice=choice)
+    (call,) = first.output
+    assert call.name == "log_reading" and call.call_id and call.status == "completed"
+    outputs: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "logged"}]
+    second = client.responses.create(model="m", input=outputs, previous_response_id=first.id, tools=TOOLS, max_output_tokens=1)
+    replayed: Any = [{"role": "user", "content": "log"}, call.to_dict(), *outputs]
+    again = client.responses.create(model="m", input=replayed, tools=TOOLS, max_output_tokens=1)
+    assert second.usage is not None and again.usage is not None and second.usage.input_tokens == again.usage.input_tokens
+    kinds = [item.type for item in client.responses.input_items.list(second.id, order="asc").data]
+    assert kinds == ["message", "function_call", "function_call_output"]
+
+
+def test_a_replayed_conversation_is_that_of_a_chat(client: openai.OpenAI) -> None:
+    items: Any = [
+        {"role": "user", "content": "log"},
+        {"type": "function_call", "call_id": "c1", "name": "log_reading", "arguments": '{"site":"A"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "logged"}]},
+    ]
+    assert client.responses.create(model="m", input=items, tools=TOOLS).output_text == "It is logged."
+
+
+def test_no_tool_is_called_where_none_is_to_be(client: openai.OpenAI) -> None:
+    answer = client.responses.create(model="m", input="log", tools=TOOLS, tool_choice="none")
+    assert "function_call" not in [item.type for item in answer.output] and answer.tool_choice == "none"
+
+
+def test_an_answer_that_is_cut_has_incomplete_items(client: openai.OpenAI) -> None:
+    answer: Any = client.responses.create(model="m", input="think", max_output_tokens=2)
+    assert answer.status == "incomplete" and [item.status for item in answer.output] == ["incomplete"]
+
+
+def test_a_form_of_the_answer_is_echoed(client: openai.OpenAI) -> None:
+    wanted: Any = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": None}
+    answer = client.responses.create(model="m", input="think", text={"format": wanted}, max_output_tokens=3)
+    assert answer.text is not None and answer.text.format is not None and answer.text.format.type == "json_schema"
