@@ -27,6 +27,7 @@ class ApiError(Exception):
     ├── model_not_found         404
     ├── route_not_found         404
     ├── method_not_allowed      405
+    ├── body_too_slow           408, the connection is closed
     ├── conflict                409
     ├── body_too_large          413
     ├── too_many_values         413
@@ -77,6 +78,12 @@ def method_not_allowed(method: str, path: str, allowed: str) -> ApiError:
 def conflict(message: str, code: str) -> ApiError:
     """409: not in the state that things are in now."""
     return ApiError(message, status=409, code=code)
+
+
+def body_too_slow(seconds: float) -> ApiError:
+    error = ApiError(f"Nothing more of the request body came for {seconds:g} s.", status=408, code="request_too_slow")
+    error.headers["Connection"] = "close"
+    return error
 
 
 def body_too_large(max_body_bytes: int) -> ApiError:
