@@ -6,13 +6,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
+import pydantic
 import pytest
 
 from stoker_engine.config import ModelConfig
 from stoker_engine.frontend.renderer import Renderer
 from stoker_engine.testing import Reply, Script
 from stoker_engine.tokenizer import load_tokenizer
+from stoker_gateway.openai.tools import Tool, template_tools
 
 TEMPLATE = """{%- if tools -%}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{%- endif -%}
 {%- for m in messages -%}<|im_start|>{{ m.role }} {{ m.content }}
@@ -20,6 +23,11 @@ TEMPLATE = """{%- if tools -%}<tools>{% for tool in tools %}{{ tool | tojson }}{
 {%- for call in m.tool_calls or [] -%}<tool_call>{{ call.function | tojson }}</tool_call>{%- endfor -%}<|im_end|>
 {%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}
 {%- if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"""
+
+
+class LogReading(pydantic.BaseModel):
+    site: str
+    celsius: float
 
 
 def tool(name: str) -> dict[str, Any]:
@@ -32,12 +40,14 @@ LOG = '<tool_call>{"name":"log_reading","arguments":{"site":"Åse \\"B\\"","cels
 VALVE = '<tool_call>\n{"name": "open_valve", "arguments": {"pct": 40}}\n</tool_call>'
 ANSWERS = {
     "log": LOG,
+    "parse": LOG,
     "two": f"I will.\n{LOG}\n{VALVE}",
     "time": '<tool_call>{"name": "get_time"}</tool_call>',
     "broken": "Hm <tool_call>{oops}</tool_call> END",
     "think": f"<think>\nEND is near\n</think>\n\nWell END{LOG}",
     "thought": f"<think>I must.</think>{LOG}",
 }
+PARSED = [openai.pydantic_function_tool(LogReading, name="log_reading")]
 REQUIRED: dict[str, Any] = {"tool_choice": "required"}
 NAMED: dict[str, Any] = {"tool_choice": {"type": "function", "function": {"name": "log_reading"}}}
 
@@ -53,7 +63,8 @@ def tool_api(marked_model: Path, make_api: Callable[..., AbstractContextManager[
     tokenizer = load_tokenizer(marked_model)
     tokenizer.replace_chat_template(TEMPLATE)
     renderer = Renderer(tokenizer)
-    prompts = [(text, renderer.render_chat(user(text), tools=tools).text) for text in ANSWERS for tools in (None, TOOLS)]
+    offers = [template_tools(msgspec.convert(tools, list[Tool])) for tools in ([], TOOLS, PARSED)]
+    prompts = [(text, renderer.render_chat(user(text), tools=tools).text) for text in ANSWERS for tools in offers]
     replies = [Reply(tokenizer.encode_chat(prompt), [*tokenizer.encode_chat(ANSWERS[text]), tokenizer.eos_token_ids[0]]) for text, prompt in prompts]
     script = Script(replies=replies, vocab_size=tokenizer.vocab_size)
     model = ModelConfig(uri=f"file://{marked_model}", served_name="m")
@@ -95,6 +106,26 @@ def test_the_client_reads_parallel_calls_with_ids_of_their_own(client: openai.Op
         assert calls_of(answer) == [("log_reading", SITE), ("open_valve", {"pct": 40})]
         assert len({call.id for call in answer.message.tool_calls}) == 2
         assert answer.message.content == "I will." and answer.finish_reason == "tool_calls"
+
+
+def test_the_client_parses_arguments_by_a_model_and_tells_of_their_pieces(client: openai.OpenAI) -> None:
+    tools: Any = PARSED
+    with client.chat.completions.stream(model="m", messages=user("parse"), tools=tools) as stream:
+        events = list(stream)
+    pieces = [event.arguments_delta for event in events if event.type == "tool_calls.function.arguments.delta"]
+    assert json.loads("".join(pieces)) == SITE and len(pieces) > 3
+    for answer in (stream.get_final_completion(), client.chat.completions.parse(model="m", messages=user("parse"), tools=tools)):
+        assert [call.function.parsed_arguments for call in answer.choices[0].message.tool_calls or []] == [LogReading(**SITE)]
+
+
+def test_each_of_several_choices_has_its_own_calls(tool_api: Any) -> None:
+    fields = {"tools": TOOLS, "n": 2, "temperature": 1}
+    whole, events = tool_api.chat("two", **fields)["choices"], tool_api.stream_chat("two", **fields)
+    for index in (0, 1):
+        calls = [call for choice in events.choices(index) for call in choice["delta"].get("tool_calls", [])]
+        assert {call["index"] for call in calls} == {0, 1} and events.finish_reasons(index) == ["tool_calls"]
+        assert [call["function"]["name"] for call in whole[index]["message"]["tool_calls"]] == ["log_reading", "open_valve"]
+    assert len({call["id"] for choice in whole for call in choice["message"]["tool_calls"]}) == 4
 
 
 @pytest.mark.case("C004", "C005")

@@ -11,7 +11,7 @@ from stoker_gateway.api.chat_format import ChatFormat
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.request import ChatCompletionRequest
 from stoker_gateway.openai.tools import Tool, callable_tools, is_call_required
-from stoker_gateway.reasoning.detect import is_done, opens
+from stoker_gateway.reasoning.detect import Thinking, thinking_of
 from stoker_gateway.reasoning.think import ContentParser, ThinkParser, ThinkTags
 from stoker_gateway.tools.format import CallForm, ToolFormat, random_call_id
 from stoker_gateway.tools.harmony import FINAL, HARMONY
@@ -70,13 +70,12 @@ def _chat(chat_format: ChatFormat, request: ChatCompletionRequest, prompt: str) 
     if tools:
         tool_format = _tool_format(chat_format, is_required=is_required)
     think = chat_format.think
-    if think is not None and is_done(think, prompt):
-        think = None
+    thinking = Thinking.OVER if think is None else thinking_of(think, prompt, is_continued=request.continue_final_message)
     return _Chat(
         tools=tools,
         tool_format=tool_format,
-        think=think,
-        is_thinking=think is not None and opens(think, prompt),
+        think=None if thinking is Thinking.OVER else think,
+        is_thinking=thinking is Thinking.BEGUN,
         is_required=is_required,
         allows_many=request.parallel_tool_calls and not isinstance(request.tool_choice, msgspec.Struct),
     )

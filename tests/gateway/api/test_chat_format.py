@@ -11,7 +11,7 @@ from stoker_engine.tokenizer import Tokenizer
 from stoker_gateway.api.chat_format import ChatFormat, apply_chat_template, make_chat_format
 from stoker_gateway.api.config import ApiConfig, ReasoningParser, ToolCallParser
 from stoker_gateway.openai.errors import ApiError
-from stoker_gateway.reasoning.detect import THINK_TAGS
+from stoker_gateway.reasoning.detect import THINK_TAGS, Thinking, thinking_of
 from stoker_gateway.reasoning.think import MISTRAL_THINK, THINK
 from stoker_gateway.tools.formats import TOOL_FORMATS
 
@@ -80,3 +80,20 @@ def test_an_effort_that_cannot_be_told_is_refused() -> None:
     with pytest.raises(ApiError) as caught:
         ChatFormat(None, None, "plain").effort_kwargs("low")
     assert caught.value.param == "reasoning_effort"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_continued", "thinking"),
+    [
+        ("<think>a</think>b user", False, Thinking.TO_COME),
+        ("user <think>", False, Thinking.BEGUN),
+        ("user <think>\n", False, Thinking.BEGUN),
+        ("user <think>\n\n</think>\n\n", False, Thinking.OVER),
+        ("user <think> what a word", False, Thinking.TO_COME),
+        ("assistant <think> I was", True, Thinking.BEGUN),
+        ("assistant <think> I was.</think> So", True, Thinking.OVER),
+        ("assistant So", True, Thinking.OVER),
+    ],
+)
+def test_the_end_of_the_prompt_tells_whether_reasoning_comes(prompt: str, is_continued: bool, thinking: Thinking) -> None:  # noqa: FBT001
+    assert thinking_of(THINK, prompt, is_continued=is_continued) is thinking
