@@ -25,6 +25,8 @@ _JSON_OBJECT = '{"type":"object"}'
 _LOOSE, _STRICT = r"[^\"\\\r\n]", r"[^\0-\x1f\"\\]"
 """The characters of a string with a length, as the compiler writes them and as JSON has them."""
 _NO_MEMORY = "bad_alloc"
+_BYTE_ESCAPE = re.compile(r"\\\\|\\x([0-9a-f]{2})")
+"""Written with two digits, it is read with as many as follow. An escaped backslash is none."""
 _PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+:\d+: (Check failed: \(.*?\) is false: )?")
 _WARNING = re.compile(r"Warning: (.*)")
 
@@ -85,7 +87,13 @@ def _json_grammar(schema: str) -> xgrammar.Grammar:
 def _with_json_strings(grammar: xgrammar.Grammar) -> xgrammar.Grammar:
     """Strings whose length is bounded get no control characters, which JSON would have to escape."""
     text = str(grammar)
-    return xgrammar.Grammar.from_ebnf(text.replace(_LOOSE, _STRICT)) if _LOOSE in text else grammar
+    if _LOOSE not in text:
+        return grammar
+    return xgrammar.Grammar.from_ebnf(_BYTE_ESCAPE.sub(_widened, text.replace(_LOOSE, _STRICT)))
+
+
+def _widened(escape: re.Match[str]) -> str:
+    return escape[0] if escape[1] is None else f"\\u00{escape[1]}"
 
 
 def _quoted(text: str) -> str:

@@ -45,7 +45,7 @@ def main() -> None:
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not descriptors:  # the engine is gone
-            return
+            os._exit(0)
         if os.fork() == 0:
             control.close()
             _limit(cpu_seconds, memory_bytes)

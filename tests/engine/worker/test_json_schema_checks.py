@@ -61,5 +61,5 @@ def test_a_pattern_that_may_match_what_json_escapes_is_refused(pattern: str) -> 
 
 def test_schemas_inside_a_structural_tag_are_checked_where_they_stand() -> None:
     tag = {"type": "structural_tag", "format": {"type": "tag", "begin": "<", "content": {"type": "json_schema", "json_schema": {"not": {}}}, "end": ">"}}
-    with pytest.raises(SchemaError, match="^#/format/content/json_schema: not is not supported$"):
+    with pytest.raises(SchemaError, match=r"^#/format/content/json_schema: not is not supported$"):
         check_tag_schemas(tag)
