@@ -88,9 +88,10 @@ def _read_arguments(source: Source, call: _Call) -> Generator[Part | None, None,
 
 
 def argument_parts(source: Source) -> Generator[Part | None, None, None]:
-    """The JSON value that comes next, as it comes."""
+    """The JSON value that comes next, as it comes. Once it is given, what was read will not be wanted as text."""
     for piece in value_pieces(source):
         yield None if piece is None else CallArguments(piece)
+        source.release()
 
 
 def _unwrapped(value: str) -> str:

@@ -64,7 +64,7 @@ def _until_bracket_closes(source: Source) -> Reading[str | None]:
     depth = 1
     quote = ""
     is_escaped = False
-    while character := (yield from source.peek()):
+    while source.position - start <= _MAX_CALL_CHARACTERS and (character := (yield from source.peek())):
         source.position += 1
         if is_escaped:
             is_escaped = False
@@ -82,8 +82,6 @@ def _until_bracket_closes(source: Source) -> Reading[str | None]:
 
 def _arguments(text: str) -> str | None:
     """`city="Oslo", days=3` as JSON; None where that is no list of keyword arguments with plain values."""
-    if len(text) > _MAX_CALL_CHARACTERS:
-        return None
     try:
         call = ast.parse(f"f({text.strip()})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
