@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 
@@ -146,3 +147,41 @@ def test_a_form_of_the_answer_is_echoed(client: openai.OpenAI) -> None:
     wanted: Any = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": None}
     answer = client.responses.create(model="m", input="think", text={"format": wanted}, max_output_tokens=3)
     assert answer.text is not None and answer.text.format is not None and answer.text.format.type == "json_schema"
+
+
+MESSAGES_TOOLS: list[Any] = [{"name": "log_reading", "description": "Logs.", "input_schema": PARAMETERS}]
+BLOCKS = {
+    "log": [("tool_use", {"site": 'Åse "B"'})],
+    "think": [("thinking", "Hm."), ("text", "Well.")],
+    "all": [("thinking", "I must."), ("text", "I will."), *[("tool_use", {"site": 'Åse "B"'})] * 2],
+}
+
+
+@pytest.fixture(scope="module")
+def anthropic_client(tool_api: Any) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=tool_api.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def said_by(message: Any) -> list[tuple[str, Any]]:
+    return [(block.type, getattr(block, "input" if block.type == "tool_use" else block.type)) for block in message.content]
+
+
+@pytest.mark.parametrize("text", list(BLOCKS))
+def test_a_message_has_thinking_text_and_calls_streamed_and_whole(anthropic_client: anthropic.Anthropic, text: str) -> None:
+    request: Any = {"model": "m", "max_tokens": 200, "messages": [{"role": "user", "content": text}], "tools": MESSAGES_TOOLS}
+    whole = anthropic_client.messages.create(**request)
+    with anthropic_client.messages.stream(**request) as stream:
+        streamed = stream.get_final_message()
+    assert said_by(whole) == said_by(streamed) == BLOCKS[text]
+    assert whole.stop_reason == streamed.stop_reason == ("end_turn" if text == "think" else "tool_use")
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "log_reading", "disable_parallel_tool_use": True}])
+def test_a_tool_is_used_and_its_result_goes_on(anthropic_client: anthropic.Anthropic, choice: Any) -> None:
+    request: Any = {"model": "m", "max_tokens": 200, "tools": MESSAGES_TOOLS}
+    asked = {"role": "user", "content": "log"}
+    assert said_by(anthropic_client.messages.create(messages=[asked], tool_choice=choice, **request)) == BLOCKS["log"]
+    used = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "log_reading", "input": {"site": "A"}}]}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "logged"}]}]}
+    assert said_by(anthropic_client.messages.create(messages=[asked, used, result], **request)) == [("text", "It is logged.")]

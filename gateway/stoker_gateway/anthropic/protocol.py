@@ -1,16 +1,33 @@
 """What /v1/messages answers, and the events of its stream, in Anthropic's field names."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence"]
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
-class TextBlock(msgspec.Struct, kw_only=True):
-    type: Literal["text"] = "text"
+class TextBlock(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):
     text: str = ""
     citations: None = None
+
+
+class ThinkingBlock(msgspec.Struct, kw_only=True, tag_field="type", tag="thinking"):
+    """Nobody signs it."""
+
+    thinking: str = ""
+    signature: str = ""
+
+
+class ToolUseBlock(msgspec.Struct, kw_only=True, tag_field="type", tag="tool_use"):
+    """`input` is what the model wrote where that is an object, else an object that has its text as `arguments`."""
+
+    id: str
+    name: str
+    input: dict[str, Any] = {}
+
+
+ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class MessageUsage(msgspec.Struct, kw_only=True):
@@ -33,7 +50,7 @@ class Message(msgspec.Struct, kw_only=True):
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
     model: str
-    content: list[TextBlock]
+    content: list[ContentBlock]
     stop_reason: StopReason | None
     stop_sequence: str | None
     usage: MessageUsage
@@ -49,16 +66,24 @@ class MessageStart(msgspec.Struct, tag="message_start"):
 
 class ContentBlockStart(msgspec.Struct, tag="content_block_start"):
     index: int
-    content_block: TextBlock
+    content_block: ContentBlock
 
 
 class BlockTextDelta(msgspec.Struct, tag="text_delta"):
     text: str
 
 
+class ThinkingDelta(msgspec.Struct, tag="thinking_delta"):
+    thinking: str
+
+
+class InputJsonDelta(msgspec.Struct, tag="input_json_delta"):
+    partial_json: str
+
+
 class ContentBlockDelta(msgspec.Struct, tag="content_block_delta"):
     index: int
-    delta: BlockTextDelta
+    delta: BlockTextDelta | ThinkingDelta | InputJsonDelta
 
 
 class ContentBlockStop(msgspec.Struct, tag="content_block_stop"):

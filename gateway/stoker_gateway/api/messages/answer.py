@@ -2,15 +2,20 @@
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from typing import Any
+
+import msgspec
 
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_gateway.anthropic.protocol import (
     BlockTextDelta,
+    ContentBlock,
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
+    InputJsonDelta,
     Message,
     MessageDelta,
     MessageEvent,
@@ -19,27 +24,37 @@ from stoker_gateway.anthropic.protocol import (
     MessageUsage,
     StopDelta,
     TextBlock,
+    ThinkingBlock,
+    ThinkingDelta,
+    ToolUseBlock,
     make_usage,
 )
-from stoker_gateway.api.generation import aborted, finish_name
-from stoker_gateway.openai.protocol import encode
+from stoker_gateway.api.chat_plan import ChatPlan
+from stoker_gateway.api.choice_reader import TOOL_CALLS, ChoiceReader
+from stoker_gateway.api.generation import aborted
+from stoker_gateway.openai.protocol import ChatDelta, ToolCallDelta, encode
 from stoker_gateway.openai.streaming import named_event
+
+_END_TURN = StopDelta("end_turn", None)
 
 
 class MessageAnswer:
-    """One answer, of one block of text."""
+    """One answer: thinking, text and calls, each a block, as they come."""
 
-    def __init__(self, message_id: str, model: str) -> None:
+    def __init__(self, message_id: str, model: str, plan: ChatPlan) -> None:
         self._id = message_id
         self._model = model
+        self._reader = ChoiceReader(plan)
         self._has_begun = False
+        self._num_blocks = 0
+        self._open: type[ContentBlock] | None = None
         self._is_over = False
 
     def whole(self, output: RequestOutput) -> Message:
         """Raises EngineNotReadyError for an answer that was cut short: half of it is not to pass for the whole."""
         (choice,) = output.outputs
-        stop = _stop(choice)
-        return self._message([TextBlock(text=choice.text)] if choice.text else [], stop, _usage(output))
+        content = list(_whole_blocks(self._reader.delta(choice)))
+        return self._message(content, self._stop(choice), _usage(output))
 
     async def stream(self, outputs: AsyncGenerator[RequestOutput]) -> AsyncGenerator[bytes]:
         """The events of one output go together. Raises EngineError, before or after the first."""
@@ -52,20 +67,60 @@ class MessageAnswer:
 
     def _events(self, output: RequestOutput) -> Iterator[MessageEvent]:
         (choice,) = output.outputs
-        stop = _stop(choice)
+        delta = self._reader.delta(choice)
+        stop = self._stop(choice)
         if not self._has_begun:
             self._has_begun = True
             yield MessageStart(self._message([], None, _usage(output)))
-            yield ContentBlockStart(0, TextBlock())
-        if choice.text:
-            yield ContentBlockDelta(0, BlockTextDelta(choice.text))
+        yield from self._block_events(delta)
         if stop is not None:
             self._is_over = True
-            yield ContentBlockStop(0)
+            yield from self._close()
             yield MessageDelta(stop, _usage(output))
             yield MessageStop()
 
-    def _message(self, content: list[TextBlock], stop: StopDelta | None, usage: MessageUsage) -> Message:
+    def _block_events(self, delta: ChatDelta) -> Iterator[MessageEvent]:
+        if isinstance(delta.reasoning, str):
+            yield from self._in_block(ThinkingBlock())
+            yield ContentBlockDelta(self._num_blocks - 1, ThinkingDelta(delta.reasoning))
+        if isinstance(delta.content, str):
+            yield from self._in_block(TextBlock())
+            yield ContentBlockDelta(self._num_blocks - 1, BlockTextDelta(delta.content))
+        for call in delta.tool_calls if isinstance(delta.tool_calls, list) else ():
+            if isinstance(call.id, str):
+                yield from self._close()
+                yield from self._in_block(ToolUseBlock(id=call.id, name=_name(call)))
+            if call.function.arguments:
+                yield ContentBlockDelta(self._num_blocks - 1, InputJsonDelta(call.function.arguments))
+
+    def _in_block(self, empty: ContentBlock) -> Iterator[MessageEvent]:
+        """Nothing where a block of this kind is open."""
+        if self._open is type(empty):
+            return
+        yield from self._close()
+        self._open = type(empty)
+        self._num_blocks += 1
+        yield ContentBlockStart(self._num_blocks - 1, empty)
+
+    def _close(self) -> Iterator[MessageEvent]:
+        if self._open is not None:
+            self._open = None
+            yield ContentBlockStop(self._num_blocks - 1)
+
+    def _stop(self, choice: CompletionOutput) -> StopDelta | None:
+        """After its delta. None while it goes on. Raises EngineError for a choice that failed or was cut short."""
+        name = self._reader.finish_name(choice)
+        if name is None:
+            return None
+        if choice.finish_reason is FinishReason.ABORT:
+            raise aborted()
+        if name == TOOL_CALLS:
+            return StopDelta("tool_use", None)
+        if choice.finish_reason is FinishReason.LENGTH:
+            return StopDelta("max_tokens", None)
+        return StopDelta("stop_sequence", choice.stop_reason) if isinstance(choice.stop_reason, str) else _END_TURN
+
+    def _message(self, content: list[ContentBlock], stop: StopDelta | None, usage: MessageUsage) -> Message:
         return Message(
             id=self._id,
             model=self._model,
@@ -76,18 +131,25 @@ class MessageAnswer:
         )
 
 
+def _whole_blocks(delta: ChatDelta) -> Iterator[ContentBlock]:
+    if isinstance(delta.reasoning, str):
+        yield ThinkingBlock(thinking=delta.reasoning)
+    if isinstance(delta.content, str):
+        yield TextBlock(text=delta.content)
+    for call in delta.tool_calls if isinstance(delta.tool_calls, list) else ():
+        yield ToolUseBlock(id=call.id if isinstance(call.id, str) else "", name=_name(call), input=_input(call.function.arguments))
+
+
+def _name(call: ToolCallDelta) -> str:
+    return call.function.name if isinstance(call.function.name, str) else ""
+
+
+def _input(arguments: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {"arguments": arguments}
+
+
 def _usage(output: RequestOutput) -> MessageUsage:
     return make_usage(len(output.prompt_token_ids), output.num_cached_tokens, output.num_output_tokens)
-
-
-def _stop(choice: CompletionOutput) -> StopDelta | None:
-    """None while it goes on. Raises EngineError for a choice that failed or was cut short."""
-    if finish_name(choice) is None:
-        return None
-    if choice.finish_reason is FinishReason.ABORT:
-        raise aborted()
-    if choice.finish_reason is FinishReason.LENGTH:
-        return StopDelta("max_tokens", None)
-    if isinstance(choice.stop_reason, str):
-        return StopDelta("stop_sequence", choice.stop_reason)
-    return StopDelta("end_turn", None)

@@ -10,6 +10,7 @@ from stoker_gateway.anthropic.protocol import TokenCount
 from stoker_gateway.anthropic.request import COUNT_TOKENS_RULES, MESSAGES_RULES, CountTokensRequest, MessagesRequest
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_completions import render_chat
+from stoker_gateway.api.chat_plan import plan_chat
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import last_output, off_loop_if_long, request_options, stream_response
 from stoker_gateway.api.json_response import json_response
@@ -34,9 +35,10 @@ async def create_message(state: ApiState, http_request: Request) -> Response:
     params = chat_sampling_params(chat, state.sampling_defaults)
     state.check_ready()
     prompt = await off_loop_if_long(len(body), lambda: render_chat(state, chat))
+    plan = plan_chat(state.chat_format, state.tokenizer, chat, prompt.text, params)
     options = request_options(chat, http_request.headers, request_id_of(http_request, "msg"))
-    answer = MessageAnswer(options.request_id, request.model)
-    outputs = state.engine.generate(prompt, params, options)
+    answer = MessageAnswer(options.request_id, request.model, plan)
+    outputs = state.engine.generate(prompt, plan.params, options)
     if request.stream:
         return await stream_response(http_request, options.request_id, answer.stream(outputs), MESSAGES_END)
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
