@@ -37,11 +37,11 @@ def main() -> None:
     model, vocab_size, cpu_seconds, memory_bytes = Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children need nobody who waits for them
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)
     Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, a grammar goes before the engine
     from stoker_engine.worker.grammar_compiler import GrammarCompiler  # torch, and the vocabulary
 
     compiler = GrammarCompiler(model, vocab_size)
+    os.nice(NICENESS)  # from here on: the first grammar waits for all the above
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not descriptors:  # the engine is gone
