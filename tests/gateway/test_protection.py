@@ -13,7 +13,7 @@ from stoker_engine.testing import Script
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
-OPEN = ("/livez", "/readyz", "/startupz", "/health", "/load", "/metrics", "/metrics/vllm")
+OPEN = ("/", "/livez", "/readyz", "/startupz", "/health", "/load", "/metrics", "/metrics/vllm")
 PAGE = "https://chat.example.org"
 
 

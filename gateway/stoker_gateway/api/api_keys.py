@@ -4,8 +4,9 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -24,6 +25,7 @@ LOOK_SECONDS = 1.0
 """How often the file is looked at, at most."""
 
 MAX_FILE_BYTES = 1 << 20
+_KEY = re.compile(r"[\x21-\x7e]+")
 _FileIdentity = tuple[int, int, int]
 
 
@@ -68,8 +70,7 @@ class ApiKeys:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise ValueError(f"it is larger than {MAX_FILE_BYTES} bytes")
-        lines = [line.strip() for line in content.decode().splitlines()]
-        self._digests = tuple(_digest(line) for line in lines if line and not line.startswith("#"))
+        self._digests = tuple(_digest(key) for key in _keys(content))
         self._identity = identity
 
 
@@ -100,6 +101,17 @@ def key_of(headers: Headers) -> str:
     """Empty where there is none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else headers.get("x-api-key", "")
+
+
+def _keys(content: bytes) -> Iterator[str]:
+    """Raises ValueError, without the key, for one that no header could bring."""
+    for number, line in enumerate(content.decode().splitlines(), start=1):
+        key = line.strip()
+        if not key or key.startswith("#"):
+            continue
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"line {number} is no key: it must have visible ASCII characters alone")
+        yield key
 
 
 def _digest(key: str) -> bytes:

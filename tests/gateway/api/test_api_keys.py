@@ -51,7 +51,15 @@ def test_a_file_without_keys_any_more_takes_all_of_them_back(mounted: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(None, "cannot be read"), (b"# none\n\n", "has no key"), (b"\xff\n", "cannot be read"), (b"k" * 2**21, "larger")]
+    ("content", "words"),
+    [
+        (None, "cannot be read"),
+        (b"# none\n\n", "has no key"),
+        (b"\xff\n", "cannot be read"),
+        (b"good\n\xc3\xbc\n", "line 2 is no key"),
+        (b"two words\n", "line 1"),
+        (b"k" * 2**21, "larger"),
+    ],
 )
 def test_a_file_without_keys_at_the_start_is_a_bad_setting(tmp_path: Path, content: bytes | None, words: str) -> None:
     file = tmp_path / "keys"
