@@ -1,7 +1,7 @@
 """Which implementation runs the ops: decided once, when a model is loaded, and logged."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -98,14 +98,16 @@ def triton_ops() -> Ops:
     )
 
 
-def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int, quantization: str = "none") -> Ops:
-    """The fastest implementation of all ops for a model in `dtype` on `device`. quantization: none, int8 or int8-w8a8.
+def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int, quantization: str = "none", *, input_sizes: Iterable[int] = ()) -> Ops:
+    """The fastest implementation of all ops for a model in `dtype` on `device`, whose linear layers have inputs of these sizes.
+
+    quantization: none, int8 or int8-w8a8.
 
     Raises ValueError for a device type without any, QuantizationError where the ops have no quantized weights.
     """
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"no ops for device type {device.type!r}; there are ops for cpu, cuda")
-    reason = _why_not_cpu_ops(device, dtype, block_size, head_dim)
+    reason = _why_not_cpu_ops(device, dtype, block_size, head_dim, input_sizes)
     instruction_set = find_instruction_set() if reason is None else None
     if instruction_set is not None:
         ops = cpu_ops(instruction_set, quantization)
@@ -133,7 +135,7 @@ def _choose_cuda_ops(head_dim: int) -> Ops:
     return triton_ops()
 
 
-def _why_not_cpu_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int) -> str | None:
+def _why_not_cpu_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_dim: int, input_sizes: Iterable[int]) -> str | None:
     if device.type != "cpu":
         return f"the C++ ops are for CPUs, the device is {device.type}"
     if dtype != torch.bfloat16:
@@ -142,4 +144,7 @@ def _why_not_cpu_ops(device: torch.device, dtype: torch.dtype, block_size: int, 
         return f"the C++ ops need a block size in multiples of 16, it is {block_size}"
     if head_dim % 16:
         return f"the C++ ops need heads in multiples of 16, they have {head_dim} dimensions"
+    odd = next((size for size in input_sizes if size % 2), None)
+    if odd is not None:
+        return f"the C++ ops take the inputs of a linear layer in pairs, one has {odd}"
     return None

@@ -30,6 +30,12 @@ def test_what_the_cpp_ops_cannot_do_runs_in_torch_and_the_log_says_why(
     assert caplog.messages == [f"ops: torch ({reason})"]
 
 
+def test_an_odd_number_of_inputs_runs_in_torch_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "stoker_kernels"):
+        assert choose_ops(CPU, torch.bfloat16, 16, 64, input_sizes={64, 81}).name == "torch"
+    assert caplog.messages == ["ops: torch (the C++ ops take the inputs of a linear layer in pairs, one has 81)"]
+
+
 @pytest.mark.parametrize("quantization", ["int8", "int8-w8a8"])
 def test_quantized_weights_without_ops_for_them_are_refused_with_the_reason(quantization: str) -> None:
     with pytest.raises(QuantizationError, match=f"^there are no ops for '{quantization}' here .the C.. ops compute in bfloat16, the model is float32.$"):

@@ -1,7 +1,7 @@
 """load_model: a model's files on disk to a model on a device."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ from stoker_engine.models.llama import HEAD
 from stoker_engine.models.model import Model
 from stoker_engine.models.registry import ARCHITECTURES_BY_NAME
 from stoker_engine.models.safetensors_weights import open_directory
-from stoker_engine.models.weights import WeightPlacement, load_weights, make_dummy_weights
+from stoker_engine.models.weights import Parameter, WeightPlacement, load_weights, make_dummy_weights
 from stoker_kernels import Ops, QuantizationError, choose_ops
 
 logger = logging.getLogger(__name__)
@@ -67,8 +67,8 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
     architecture = ARCHITECTURES_BY_NAME[shape.architecture]
     max_model_len = resolve_max_model_len(config.max_model_len, shape)
     placement = WeightPlacement(resolve_dtype(config.dtype, shape.dtype, device), device, on_progress)
-    ops = _choose_ops(config, shape, placement)
     parameters = architecture.parameters(shape)
+    ops = _choose_ops(config, shape, parameters, placement)
     if config.load_format == "dummy":
         weights = make_dummy_weights(parameters, placement, config.seed)
     else:
@@ -82,9 +82,10 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
     return LoadedModel(model, ops, shape, placement.dtype, kv_cache_shape, max_model_len)
 
 
-def _choose_ops(config: EngineConfig, shape: ModelShape, placement: WeightPlacement) -> Ops:
+def _choose_ops(config: EngineConfig, shape: ModelShape, parameters: Mapping[str, Parameter], placement: WeightPlacement) -> Ops:
+    input_sizes = {parameter.shape[1] for parameter in parameters.values() if len(parameter.shape) > 1}
     try:
-        ops = choose_ops(placement.device, placement.dtype, config.block_size, shape.head_dim, config.quantization)
+        ops = choose_ops(placement.device, placement.dtype, config.block_size, shape.head_dim, config.quantization, input_sizes=input_sizes)
     except QuantizationError as error:
         raise ConfigError(f"--quantization: {error}; use none") from error
     if ops.cpu is not None:

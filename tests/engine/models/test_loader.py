@@ -89,3 +89,26 @@ def test_dummy_weights_need_no_files_and_follow_the_seed(tiny: Any, logits_of: C
 def test_importing_the_models_does_not_import_transformers() -> None:
     program = "import sys, stoker_engine.models.loader; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"intermediate_size": 81, "head_dim": 16}, {"hidden_size": 63, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16}]
+)
+def test_a_model_of_odd_sizes_runs_in_bfloat16_on_torchs_ops(settings: dict[str, int], tiny: Any, logits_of: Callable[..., torch.Tensor]) -> None:
+    loaded = tiny.write(dtype=torch.bfloat16, initializer_range=0.1, **settings).load()
+    assert loaded.ops.name == "torch"
+    expected = tiny.reference.float()(torch.tensor([tiny.prompt])).logits[0]
+    assert torch.cosine_similarity(logits_of(loaded), expected).min() > 0.99
+
+
+def test_quantized_weights_of_odd_sizes_are_refused_with_the_size(tiny: Any) -> None:
+    tiny.write(intermediate_size=81, head_dim=16)
+    with pytest.raises(ConfigError, match=r"--quantization: .*the C\+\+ ops take the inputs of a linear layer in pairs, one has 81\); use none"):
+        tiny.load(quantization="int8", dtype="bfloat16")
+
+
+def test_a_warm_up_longer_than_any_request_has_its_rotations(tiny: Any, logits_of: Callable[..., torch.Tensor]) -> None:
+    tiny.write(head_dim=16, dtype=torch.bfloat16)
+    longest, shortest = (tiny.load(max_model_len=length, block_size=32) for length in (None, 2))
+    assert shortest.ops.cpu is not None
+    assert torch.equal(logits_of(shortest, tiny.prompt[:32]), logits_of(longest, tiny.prompt[:32]))
