@@ -20,7 +20,7 @@ MAX_KEPT_ROWS = 256
 
 
 class FusedLlama:
-    """As LlamaModel, for bfloat16. Positions from `max_positions` on have no rotation: they must not occur."""
+    """As LlamaModel, for bfloat16. Positions from `max_positions` on, and those that the KV cache has no slots for, have no rotation: they must not occur."""
 
     def __init__(self, shape: ModelShape, weights: dict[str, Tensor], ops: CpuOps, max_positions: int) -> None:
         self.device = torch.device("cpu")
@@ -34,16 +34,18 @@ class FusedLlama:
         self._head = ops.pack(embedding if shape.ties_embeddings else weights.pop(HEAD))
         self._layers = (Layer * shape.num_layers)(*(self._layer(shape, weights, f"model.layers.{index}.") for index in range(shape.num_layers)))
         final_norm = self._keep(weights.pop(FINAL_NORM))
-        cos_sin = self._keep(RotaryEmbedding(shape.rope, self.device).cos_sin(torch.arange(max_positions), self.dtype))
+        self._rotary = RotaryEmbedding(shape.rope, self.device)
+        self._max_positions = max_positions
+        self._cos_sin = self._rotary.cos_sin(torch.arange(0), self.dtype)
         self._model = Model(
             shape.hidden_size,
             shape.intermediate_size,
-            cos_sin.shape[2],
+            self._cos_sin.shape[2],
             shape.num_layers,
             self._layers,
             embedding.data_ptr(),
             final_norm.data_ptr(),
-            cos_sin.data_ptr(),
+            None,
             shape.rms_norm_epsilon,
         )
         self._most_logits = self._logits = torch.empty(0, shape.vocab_size)
@@ -94,8 +96,16 @@ class FusedLlama:
         self._first_cache = weakref.ref(kv_caches[0])
         self._cache_pointers = (c_void_p * len(kv_caches))(*(cache.data_ptr() for cache in kv_caches))
         self._arguments = (None, None, None, None)
+        num_blocks, _, num_groups = kv_caches[0].shape[:3]
+        self._rotate_up_to(min(self._max_positions, num_blocks * num_groups * GROUP_TOKENS))
         for layer in self._layers:
-            layer.attention.block_size = kv_caches[0].shape[2] * GROUP_TOKENS
+            layer.attention.block_size = num_groups * GROUP_TOKENS
+
+    def _rotate_up_to(self, num_positions: int) -> None:
+        """Angles for the longest request that a cache holds, which may be far from the longest that the model allows: a million positions take 256 MB."""
+        if num_positions > len(self._cos_sin):
+            self._cos_sin = self._rotary.cos_sin(torch.arange(num_positions), self.dtype)
+            self._model.cos_sin = self._cos_sin.data_ptr()
 
     def _layer(self, shape: ModelShape, weights: dict[str, Tensor], prefix: str) -> Layer:
         def norm(name: str) -> int:

@@ -177,3 +177,23 @@ def test_a_dropped_model_returns_its_memory() -> None:
         before = use()
     after = [use() for _ in range(50)]
     assert min(after[-5:]) - before < 20_000_000
+
+
+def test_a_context_beyond_what_the_cache_holds_takes_no_memory(ops: Ops) -> None:
+    shape = make_shape()
+    assert ops.cpu is not None
+    usual, endless = (FusedLlama(shape, random_weights(shape, 0), ops.cpu, positions) for positions in (MAX_POSITIONS, 10**12))
+    for expected, found in zip(Runs(usual, ops, shape, 16).step({0: 150}), Runs(endless, ops, shape, 16).step({0: 150}), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_larger_cache_than_the_last_has_room_for_longer_requests(ops: Ops) -> None:
+    shape = make_shape()
+    model = make_fused(shape, ops)
+    expected = Runs(make_fused(shape, ops), ops, shape, 16).step({0: 180})
+    small = Runs(model, ops, shape, 16)
+    small.kv_caches = [cache[:3].clone() for cache in small.kv_caches]
+    small.tables = np.arange(3).reshape(1, 3)
+    small.step({0: 48})
+    for before, after in zip(expected, Runs(model, ops, shape, 16).step({0: 180}), strict=True):
+        assert torch.equal(after, before)
