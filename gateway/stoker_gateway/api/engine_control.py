@@ -60,7 +60,11 @@ async def is_paused(state: ApiState, _request: Request) -> Response:
 async def sleep(state: ApiState, request: Request) -> Response:
     """Answers when the memory has been given back; 409 where somebody woke the engine meanwhile."""
     query = decode_query(request, SleepQuery)
-    return await _done(state.engine.control.sleep(query.level, query.mode))
+    was_asleep = state.engine.status.is_sleeping
+    response = await _done(state.engine.control.sleep(query.level, query.mode))
+    if not was_asleep:
+        state.metrics.fell_asleep(query.level)
+    return response
 
 
 async def wake_up(state: ApiState, request: Request) -> Response:

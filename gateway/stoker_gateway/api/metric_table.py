@@ -61,6 +61,9 @@ def _length(name: str, text: str) -> MetricSpec:
 
 METRICS: tuple[MetricSpec, ...] = (
     _labeled("engine_state", MetricKind.GAUGE, "state", "1 for the state that the engine is in, 0 for the others."),
+    _labeled(
+        "engine_sleep_state", MetricKind.GAUGE, "sleep_state", "1 for where the weights are: with an awake engine, put aside by its sleep, or given up by it."
+    ),
     _gauge("num_requests_running", "num_requests_running", "Requests in the engine's running list."),
     _gauge("num_requests_waiting", "num_requests_waiting", "Requests waiting for a place in the engine."),
     _labeled("num_requests_waiting_by_reason", MetricKind.GAUGE, "reason", "num_requests_waiting by what they wait for: a place, or their grammar."),

@@ -19,6 +19,8 @@ from stoker_gateway.api.tool_metrics import ToolCollector, ToolMetrics
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TOTALS = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
 WAITING_REASONS = ("capacity", "deferred")
+SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
+"""By the level of the sleep, of which 0 takes nothing from the device."""
 _GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_ratio")
 
 
@@ -46,6 +48,7 @@ class Metrics:
 
     def __init__(self, model_name: str) -> None:
         self._values = MetricValues()
+        self._sleep_level = 1
         self._totals = {name: RunningTotal() for name in (*_TOTALS, "corrupted_requests")}
         self._values.by_label["request_success"] = {str(reason): 0 for reason in FinishReason}
         self._values.by_label["requests_refused"] = {reason.value: 0 for reason in Refusal}
@@ -74,6 +77,10 @@ class Metrics:
         """One HTTP request more."""
         self._values.by_label["requests_refused"][reason.value] += 1
 
+    def fell_asleep(self, level: int) -> None:
+        """The engine sleeps at this level from now on, until its status says that it is awake."""
+        self._sleep_level = level
+
     def render(self, status: EngineStatus) -> bytes:
         """The page with our names. `status` gives the engine's capacity; without an engine, nothing runs or waits."""
         return self._render(self._stoker, self._stoker_registry, status)
@@ -96,6 +103,8 @@ class Metrics:
     def _render(self, collector: "_NamedCollector", registry: CollectorRegistry, status: EngineStatus) -> bytes:
         self._forget_lost_engine(status)
         self._values.by_label["engine_state"] = {state.value: state is status.state for state in EngineState}
+        where = SLEEP_STATES[self._sleep_level if status.is_sleeping else 0]
+        self._values.by_label["engine_sleep_state"] = {state: state == where for state in SLEEP_STATES}
         collector.status = status
         return generate_latest(registry)
 

@@ -42,7 +42,7 @@ def samples(page: bytes) -> dict[str, float]:
 def test_a_fresh_page_has_every_metric_at_zero(metrics: Metrics) -> None:
     values = {name: value for name, value in samples(metrics.render(EngineStatus())).items() if name.startswith("stoker_")}
     assert values["stoker_request_success_total,abort"] == 0
-    assert values.pop("stoker_engine_state,absent") == 1
+    assert values.pop("stoker_engine_state,absent") == values.pop("stoker_engine_sleep_state,awake") == 1
     assert set(values.values()) == {0}
 
 
@@ -144,3 +144,16 @@ def test_answers_that_might_have_called_are_counted_by_what_they_did(metrics: Me
     values = samples(metrics.render(STATUS))
     prefix = "stoker_tool_call_parser_invocations_total"
     assert [values[f"{prefix},{mode},{outcome},chat"] for mode in ("auto", "required", "named") for outcome in ("called", "answered")] == [1] * 6
+
+
+def test_the_level_of_a_sleep_says_where_the_weights_are(metrics: Metrics) -> None:
+    asleep = EngineStatus(phase=EnginePhase.SLEEPING, is_connected=True, ready=READY)
+
+    def where(status: EngineStatus) -> list[str]:
+        values = samples(metrics.render_vllm(status))
+        return [name.rpartition(",")[2] for name, value in values.items() if name.startswith("vllm:engine_sleep_state") and value]
+
+    metrics.fell_asleep(2)
+    assert (where(asleep), where(STATUS)) == (["discard_all"], ["awake"])
+    metrics.fell_asleep(1)
+    assert where(asleep) == ["weights_offloaded"]
