@@ -149,6 +149,22 @@ def test_a_form_of_the_answer_is_echoed(client: openai.OpenAI) -> None:
     assert answer.text is not None and answer.text.format is not None and answer.text.format.type == "json_schema"
 
 
+def test_tools_are_tokenized_as_a_chat_reads_them(tool_api: Any) -> None:
+    messages = [{"role": "user", "content": "log"}]
+    chat = tool_api.post("/v1/chat/completions", {"messages": messages, "tools": CHAT_TOOLS, "max_tokens": 1}).json()
+    assert tool_api.post("/tokenize", {"messages": messages, "tools": CHAT_TOOLS}).json()["count"] == chat["usage"]["prompt_tokens"]
+
+
+def test_answers_that_might_have_called_are_counted(tool_api: Any, client: openai.OpenAI, wait_for: Any) -> None:
+    def num_called() -> float:
+        lines = tool_api.client.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("stoker_tool_call_parser_invocations_total") and '"called"' in line)
+
+    before = num_called()
+    client.responses.create(model="m", input="log", tools=TOOLS)
+    wait_for(lambda: num_called() == before + 1, "the call is counted")
+
+
 MESSAGES_TOOLS: list[Any] = [{"name": "log_reading", "description": "Logs.", "input_schema": PARAMETERS}]
 BLOCKS = {
     "log": [("tool_use", {"site": 'Åse "B"'})],

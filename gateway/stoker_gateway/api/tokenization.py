@@ -59,6 +59,7 @@ def _text(state: ApiState, request: TokenizeRequest) -> str:
         add_generation_prompt=request.add_generation_prompt,
         chat_template_kwargs=request.chat_template_kwargs,
         continue_final_message=request.continue_final_message,
+        tools=request.tools,
     )
     return render_chat(state, chat).text
 

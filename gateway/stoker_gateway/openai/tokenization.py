@@ -8,6 +8,7 @@ from msgspec import Meta
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.fields import FieldRules
 from stoker_gateway.openai.request import MAX_MESSAGES, ChatMessage, TokenId
+from stoker_gateway.openai.tools import Tools, check_tools
 
 TOKENIZE_RULES = FieldRules(ignored=frozenset())
 DETOKENIZE_RULES = FieldRules(ignored=frozenset())
@@ -25,6 +26,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     add_generation_prompt: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool = False
+    tools: Tools | None = None
 
     def check(self) -> None:
         """Raises ApiError (400) where there is no prompt, or two."""
@@ -34,6 +36,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
             raise ApiError("Missing required parameter: 'prompt' or 'messages'.", param="prompt", code="missing_required_parameter")
         if self.continue_final_message and self.add_generation_prompt:
             raise ApiError("continue_final_message excludes add_generation_prompt.", param="continue_final_message")
+        check_tools(self.tools, None)
 
 
 class Tokenized(msgspec.Struct):

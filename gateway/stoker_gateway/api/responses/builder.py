@@ -62,6 +62,7 @@ class ResponseBuilder:
             yield self._numbered(events.InProgress(response=self.response))
         yield from self._all_numbered(self._add(choice))
         if choice.finish_reason is not None:
+            self._reader.finish_name(choice)  # which counts whether it called
             yield from self._finish(choice.finish_reason)
 
     def fail(self, error: EngineError) -> Iterator[events.Event]:
