@@ -6,7 +6,17 @@ from typing import Any
 import httpx
 import pytest
 
+from stoker_engine.config import ModelConfig
+from stoker_engine.frontend.async_llm import AsyncLLM
+from stoker_engine.frontend.clients.base import ClientConfig
+from stoker_engine.tokenizer import Tokenizer
+from stoker_gateway.api.app import create_app
+from stoker_gateway.api.config import ApiConfig
+from stoker_gateway.api.drain import Drain
+from stoker_gateway.api.edge import make_edge
+from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.playground import make_page
+from stoker_gateway.api.state import make_state
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +62,13 @@ def test_a_model_may_have_any_name() -> None:
     page = make_page('"><script>alert(1)</script>', asks_for_key=True).body.decode()
     assert "<script>alert" not in page and 'content="&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"' in page
     assert '<meta name="stoker-asks-for-key" content="true">' in page
+
+
+async def test_the_page_may_be_left_out(tokenizer: Tokenizer) -> None:
+    metrics = Metrics("m")
+    engine = AsyncLLM(ClientConfig(socket_dir="/nowhere"), tokenizer, [metrics])
+    config = ApiConfig(model=ModelConfig(uri="file:///models/m"), enable_playground=False)
+    app = make_edge(config).wrap(create_app(make_state(config, engine, tokenizer, metrics, Drain(1.0))), metrics)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
+        response = await client.get("/")
+    assert response.status_code == 404 and response.json()["error"]["code"] == "unknown_url"

@@ -28,6 +28,7 @@ EVERY_API_FIELD = ApiSpec(
     max_queued_requests=7,
     max_queued_prefill_tokens=8192,
     enable_engine_control=True,
+    enable_playground=False,
     request_timeout="5m",
     cors_allow_origins=("https://chat.example.org",),
     otlp_endpoint="http://collector:4318",

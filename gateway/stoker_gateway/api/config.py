@@ -29,6 +29,7 @@ class ApiSettings(Settings, frozen=True, kw_only=True):
     enable_engine_control: Annotated[
         bool, Meta(description="Serve /sleep, /wake_up, /pause, /resume, /reset_prefix_cache and their like: whoever reaches the api may then stop the model.")
     ] = False
+    enable_playground: Annotated[bool, Meta(description="Serve a page to chat with the model at /.")] = True
     request_timeout: Annotated[
         Duration | None,
         Meta(

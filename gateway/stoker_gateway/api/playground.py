@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.openai.errors import route_not_found
 
 PATH = "/"
 _FILE = Path(__file__).with_suffix(".html")
@@ -27,6 +28,9 @@ class Page:
 
 
 async def playground(state: ApiState, request: Request) -> Response:
+    """Raises ApiError (404) where it is turned off."""
+    if not state.config.enable_playground:
+        raise route_not_found("GET", PATH)
     page = make_page(state.model_names[0], asks_for_key=state.config.api_keys_file is not None)
     if page.headers["ETag"] in request.headers.get("If-None-Match", ""):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=page.headers)

@@ -125,7 +125,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/models/{model}"): Operation(summary="Describe the model", answer=Model),
     ("POST", "/tokenize"): Operation(summary="Text or messages to token ids", body=TokenizeRequest, rules=TOKENIZE_RULES, answer=Tokenized, errors=BODY_ERRORS),
     ("POST", "/detokenize"): Operation(summary="Token ids to text", body=DetokenizeRequest, rules=DETOKENIZE_RULES, answer=Detokenized, errors=BODY_ERRORS),
-    ("GET", "/"): Operation(summary="The playground: a page to chat with the model", answer=None, errors=(), page_type="text/html"),
+    ("GET", "/"): Operation(summary="The playground: a page to chat with the model", answer=None, errors=(404,), page_type="text/html"),
     ("GET", "/version"): Operation(summary="The version of the server", answer=Version, errors=()),
     ("GET", "/openapi.json"): Operation(summary="This document", answer=dict[str, Any], errors=()),
     ("GET", "/livez"): Operation(summary="Whether the process answers", answer=Health, errors=()),
