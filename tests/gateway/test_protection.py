@@ -172,3 +172,22 @@ def test_long_headers_and_long_bodies_are_not_the_same(api: Any) -> None:
     assert response.status_code == 200
     kept = api.client.post("/v1/completions", content=iter([b'{"model":"m","prompt":"x","max_tokens":1,"user":"', *[b"a" * 50_000] * 6, b'"}']))
     assert kept.status_code == 200
+
+
+@pytest.mark.stress
+def test_a_running_api_heeds_a_secret_that_changes(start_api: Callable[..., Any], wait_for: Callable[..., None], tmp_path: Path) -> None:
+    for version in ("old", "new"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "keys").write_text(f"{version}-key\n", encoding="utf-8")
+    (tmp_path / "..data").symlink_to("old")
+    api = start_api(Script(), api_keys_file=str(tmp_path / "..data" / "keys"))
+
+    def status(key: str) -> int:
+        code: int = api.client.post(CHAT, json=BODY, headers=with_key(key)).status_code
+        return code
+
+    assert (status("old-key"), status("new-key")) == (200, 401)
+    (tmp_path / "next").symlink_to("new")
+    (tmp_path / "next").replace(tmp_path / "..data")
+    wait_for(lambda: status("new-key") == 200, "the new key is taken")
+    assert status("old-key") == 401
