@@ -82,3 +82,18 @@ def test_a_request_that_is_aborted_while_it_waits_for_its_grammar_leaves_nothing
     engine.abort(["r0000"])
     engine.settle()
     assert not engine.engine.state.awaiting_grammar
+
+
+@pytest.mark.fault("D13")
+def test_a_head_that_cannot_be_admitted_holds_no_grammar_up(whole_engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = whole_engine(max_num_seqs=1)
+    grammars = LateGrammars(engine)
+    monkeypatch.setattr(engine, "compile", grammars.compile)
+    for fields in ({"max_tokens": 8}, {"max_tokens": 2}, {"max_tokens": 8, "grammar": 4}):
+        engine.add([1, 2, 3], {"eos_token_ids": [], **fields}, 0)
+    engine.step()
+    grammars.ready = True
+    engine.step()
+    assert [request.request_id for request in engine.engine.state.waiting] == ["r0001", "r0002"]
+    assert engine.engine.state.requests["r0002"].status is RequestStatus.WAITING
+    engine.settle()
