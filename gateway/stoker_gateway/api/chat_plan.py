@@ -122,7 +122,7 @@ def _structured_outputs(chat: _Chat, tokenizer: Tokenizer, marks: dict[str, int]
     """The form of the answer: that of a call where one is required, the one that was asked for, or either. It begins after the reasoning."""
     if chat.is_required and asked is not None:
         raise ApiError(f"{asked.parameter} and a tool_choice that requires a call exclude each other.", param="tool_choice")
-    form = _call_form(chat) if chat.is_required else None
+    form = _call_form(chat) if chat.is_required else _strict_form(chat) if asked is None else None
     if form is not None:
         asked = StructuredOutputs(kind="structural_tag", value=structural_tag(with_tokens(form, marks)), parameter="tools")
     elif asked is None:
@@ -137,6 +137,17 @@ def _call_form(chat: _Chat) -> Format | None:
     if tool_format is None or tool_format.force is None:
         return None
     return tool_format.force([CallForm(tool.function.name, tool.function.schema) for tool in chat.tools], chat.allows_many)
+
+
+def _strict_form(chat: _Chat) -> Format | None:
+    """Any text in which the calls of strict functions follow their schemas; None where no function is strict."""
+    tool_format = chat.tool_format
+    if tool_format is None or not any(tool.function.strict for tool in chat.tools):
+        return None
+    if tool_format.allow is None:
+        raise ApiError(f"strict functions are not supported where calls are {tool_format.name}; ask for tool_choice required.", param="tools")
+    forms = [CallForm(tool.function.name, tool.function.schema if tool.function.strict else {"type": "object"}) for tool in chat.tools]
+    return tool_format.allow(forms, chat.allows_many)
 
 
 def _form_or_call(chat: _Chat, marks: dict[str, int], asked: StructuredOutputs) -> StructuredOutputs:

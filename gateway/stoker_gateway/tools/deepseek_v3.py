@@ -7,7 +7,7 @@ from stoker_gateway.tools.call_object import argument_parts
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallBegin, Content, Part, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
+from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until
 
 _CALLS_OPEN = "<｜tool▁calls▁begin｜>"
@@ -62,14 +62,22 @@ def _skip_end(source: Source) -> Steps:
 
 def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f"{_OPEN}function{_SEPARATOR}{tool.name}\n```json\n", json_by(tool.schema), f"\n```{_CLOSE}") for tool in tools]
-    return sequence(const(_CALLS_OPEN), calls(tags, "\n", many=many), const(_CALLS_CLOSE))
+    return tag(_CALLS_OPEN, calls(tags, "\n", many=many), _CALLS_CLOSE)
+
+
+def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+    return triggered([_CALLS_OPEN], [_force(tools, many)], many=False)
 
 
 def _force_v31(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f"{_OPEN}{tool.name}{_SEPARATOR}", json_by(tool.schema), _CLOSE) for tool in tools]
-    return sequence(const(_CALLS_OPEN), calls(tags, "", many=many), const(_CALLS_CLOSE))
+    return tag(_CALLS_OPEN, calls(tags, "", many=many), _CALLS_CLOSE)
+
+
+def _allow_v31(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+    return triggered([_CALLS_OPEN], [_force_v31(tools, many)], many=False)
 
 
 _MARKS = (_CALLS_OPEN, _CALLS_CLOSE, _OPEN, _SEPARATOR, _CLOSE)
-DEEPSEEK_V3 = ToolFormat("deepseek_v3", _read, _force, special_tokens=_MARKS)
-DEEPSEEK_V31 = ToolFormat("deepseek_v31", _read, _force_v31, special_tokens=_MARKS)
+DEEPSEEK_V3 = ToolFormat("deepseek_v3", _read, _force, _allow, special_tokens=_MARKS)
+DEEPSEEK_V31 = ToolFormat("deepseek_v31", _read, _force_v31, _allow_v31, special_tokens=_MARKS)

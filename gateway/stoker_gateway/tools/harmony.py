@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Generator
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Part, Reasoning, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
+from stoker_gateway.tools.structural_tag import Format, any_text, calls, const, json_by, sequence, tag, triggered
 
 START = "<|start|>"
 CHANNEL = "<|channel|>"
@@ -14,7 +14,8 @@ MESSAGE = "<|message|>"
 CONSTRAIN = "<|constrain|>"
 _END = "<|end|>"
 _CALL = "<|call|>"
-_ENDS = (_END, _CALL, "<|return|>")
+_RETURN = "<|return|>"
+_ENDS = (_END, _CALL, _RETURN)
 FINAL = f"{CHANNEL}final{MESSAGE}"
 
 _CHANNEL = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
@@ -79,10 +80,21 @@ def _read_body(source: Source, make: Callable[[str], Part]) -> Generator[Part | 
 
 def _force(tools: list[CallForm], _many: bool) -> Format:  # noqa: FBT001
     """A call ends the answer: there is one at most, perhaps after reasoning."""
-    tags = [tag(f"{CHANNEL}commentary to=functions.{tool.name} {CONSTRAIN}json{MESSAGE}", json_by(tool.schema), _CALL) for tool in tools]
-    analysis = tag(f"{CHANNEL}analysis{MESSAGE}", {"type": "any_text"}, _END)
-    reasoning = {"type": "optional", "content": sequence(analysis, const(f"{START}assistant"))}
-    return sequence(reasoning, calls(tags, "", many=False))
+    reasoning = {"type": "optional", "content": sequence(_message("analysis", _END), const(f"{START}assistant"))}
+    return sequence(reasoning, calls(_tags(tools), "", many=False))
 
 
-HARMONY = ToolFormat("harmony", _read, _force, special_tokens=(START, CHANNEL, MESSAGE, CONSTRAIN, *_ENDS))
+def _allow(tools: list[CallForm], _many: bool) -> Format:  # noqa: FBT001
+    """Every channel that is not a call to a function is text."""
+    return triggered([CHANNEL], [*_tags(tools), _message("analysis", _END), _message("commentary", _END), _message("final", _RETURN)], many=True)
+
+
+def _tags(tools: list[CallForm]) -> list[Format]:
+    return [tag(f"{CHANNEL}commentary to=functions.{tool.name} {CONSTRAIN}json{MESSAGE}", json_by(tool.schema), _CALL) for tool in tools]
+
+
+def _message(channel: str, end: str) -> Format:
+    return tag(f"{CHANNEL}{channel}{MESSAGE}", any_text(), end)
+
+
+HARMONY = ToolFormat("harmony", _read, _force, _allow, special_tokens=(START, CHANNEL, MESSAGE, CONSTRAIN, *_ENDS))

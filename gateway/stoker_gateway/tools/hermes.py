@@ -6,7 +6,7 @@ from stoker_gateway.tools.call_object import read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag
+from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until
 
 _OPEN = "<tool_call>"
@@ -27,8 +27,15 @@ def _read(source: Source, _tool_names: Collection[str]) -> Steps:
 
 
 def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    tags = [tag(f'{_OPEN}\n{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), f"}}\n{_CLOSE}") for tool in tools]
-    return calls(tags, "\n", many=many)
+    return calls(_tags(tools), "\n", many=many)
 
 
-HERMES = ToolFormat("hermes", _read, _force, special_tokens=(_OPEN, _CLOSE))
+def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+    return triggered([_OPEN], _tags(tools), many=many)
+
+
+def _tags(tools: list[CallForm]) -> list[Format]:
+    return [tag(f'{_OPEN}\n{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), f"}}\n{_CLOSE}") for tool in tools]
+
+
+HERMES = ToolFormat("hermes", _read, _force, _allow, special_tokens=(_OPEN, _CLOSE))

@@ -28,4 +28,4 @@ def _quoted(name: str) -> str:
     return msgspec.json.encode(name).decode()
 
 
-JSON_LIST = ToolFormat("json_list", _read, _force)
+JSON_LIST = ToolFormat("json_list", _read, _force, None)

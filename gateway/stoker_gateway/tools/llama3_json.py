@@ -6,7 +6,7 @@ from stoker_gateway.tools.call_object import read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag
+from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until
 
 _PYTHON_TAG = "<|python_tag|>"
@@ -36,8 +36,17 @@ def _read_calls(source: Source, tool_names: Collection[str]) -> Steps:
 
 
 def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    tags = [tag(f'{{"name": "{tool.name}", "parameters": ', json_by(tool.schema), "}") for tool in tools]
-    return calls(tags, "; ", many=many)
+    return calls(_tags(tools), "; ", many=many)
 
 
-LLAMA3_JSON = ToolFormat("llama3_json", _read, _force, special_tokens=(_PYTHON_TAG,))
+def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+    """An answer in JSON may begin like a call: only the whole beginning of one is the beginning of a call."""
+    tags = _tags(tools)
+    return triggered([one["begin"] for one in tags], tags, many=many)
+
+
+def _tags(tools: list[CallForm]) -> list[Format]:
+    return [tag(f'{{"name": "{tool.name}", "parameters": ', json_by(tool.schema), "}") for tool in tools]
+
+
+LLAMA3_JSON = ToolFormat("llama3_json", _read, _force, _allow, special_tokens=(_PYTHON_TAG,))

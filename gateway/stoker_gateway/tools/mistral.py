@@ -9,7 +9,7 @@ from stoker_gateway.tools.call_object import argument_parts, read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallBegin, Content, Part, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
+from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until, read_calls
 
 _CALLS = "[TOOL_CALLS]"
@@ -55,13 +55,25 @@ def _read_named(source: Source) -> Generator[Part | None, None, bool]:
 
 def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
     tags = [tag(f'{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), "}") for tool in tools]
-    return sequence(const(f"{_CALLS}["), calls(tags, ", ", many=many), const("]"))
+    return tag(f"{_CALLS}[", calls(tags, ", ", many=many), "]")
+
+
+def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+    return triggered([_CALLS], [_force(tools, many)], many=False)
 
 
 def _force_named(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return calls([tag(f"{_CALLS}{tool.name}{_ARGS}", json_by(tool.schema), "") for tool in tools], "", many=many)
+    return calls(_named_tags(tools), "", many=many)
+
+
+def _allow_named(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+    return triggered([_CALLS], _named_tags(tools), many=many)
+
+
+def _named_tags(tools: list[CallForm]) -> list[Format]:
+    return [tag(f"{_CALLS}{tool.name}{_ARGS}", json_by(tool.schema), "") for tool in tools]
 
 
 _MARKS = (_CALLS, _ARGS, _CALL_ID)
-MISTRAL = ToolFormat("mistral", _read, _force, special_tokens=_MARKS, make_call_id=mistral_call_id)
-MISTRAL_V11 = ToolFormat("mistral_v11", _read, _force_named, special_tokens=_MARKS, make_call_id=mistral_call_id)
+MISTRAL = ToolFormat("mistral", _read, _force, _allow, special_tokens=_MARKS, make_call_id=mistral_call_id)
+MISTRAL_V11 = ToolFormat("mistral_v11", _read, _force_named, _allow_named, special_tokens=_MARKS, make_call_id=mistral_call_id)

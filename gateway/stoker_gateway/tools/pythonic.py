@@ -92,4 +92,4 @@ def _arguments(text: str) -> str | None:
         return None
 
 
-PYTHONIC = ToolFormat("pythonic", _read, None, special_tokens=(_START, _END))
+PYTHONIC = ToolFormat("pythonic", _read, None, None, special_tokens=(_START, _END))

@@ -33,6 +33,15 @@ def calls(tags: list[Format], separator: str, *, many: bool) -> Format:
     return {"type": "tags_with_separator", "tags": tags, "separator": separator, "at_least_one": True, "stop_after_first": not many}
 
 
+def triggered(triggers: list[str], tags: list[Format], *, many: bool) -> Format:
+    """Any text, in which a trigger begins one of `tags`, and with it what must follow; after one the text ends, unless there may be many."""
+    return {"type": "triggered_tags", "triggers": triggers, "tags": tags, "at_least_one": False, "stop_after_first": not many}
+
+
+def any_text() -> Format:
+    return {"type": "any_text"}
+
+
 def either(*elements: Format) -> Format:
     return {"type": "or", "elements": list(elements)}
 
@@ -57,6 +66,8 @@ def with_tokens(form: Format, token_ids: Mapping[str, int]) -> Format:
             return {**form, "tags": [_tag_with_tokens(element, token_ids) for element in form["tags"]]}
         case "tag":
             return _tag_with_tokens(form, token_ids)
+        case "triggered_tags":
+            return _triggered_with_tokens(form, token_ids)
     return form
 
 
@@ -64,8 +75,17 @@ def _tag_with_tokens(form: Format, token_ids: Mapping[str, int]) -> Format:
     """A tag begins with one text or token, and ends with one: what else is in its marks goes to its content."""
     begin, *after = _pieces(form["begin"], token_ids)
     *before, end = _pieces(form["end"], token_ids)
-    content = sequence(*after, form["content"], *before) if after or before else form["content"]
+    content = with_tokens(form["content"], token_ids)
+    content = sequence(*after, content, *before) if after or before else content
     return {**form, "begin": _mark(begin), "content": content, "end": _mark(end)}
+
+
+def _triggered_with_tokens(form: Format, token_ids: Mapping[str, int]) -> Format:
+    tags = [_tag_with_tokens(element, token_ids) for element in form["tags"]]
+    tokens = [token_ids[trigger] for trigger in form["triggers"] if trigger in token_ids]
+    if not tokens:
+        return {**form, "tags": tags}
+    return {"type": "token_triggered_tags", "trigger_tokens": tokens, "tags": tags, "at_least_one": False, "stop_after_first": form["stop_after_first"]}
 
 
 def _mark(piece: Format) -> str | Format:

@@ -117,6 +117,18 @@ def test_a_required_call_has_a_form_that_begins_after_the_reasoning(marked: Toke
     assert plan(marked, HERMES, tools=[TOOL]).params.structured_outputs is None
 
 
+def test_strict_functions_hold_calls_to_their_schemas(marked: Tokenizer) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+    strict = {"type": "function", "function": {"name": "f", "parameters": schema, "strict": True}}
+    chat = plan(marked, HERMES, tools=[TOOL, strict])
+    assert form_of(chat) == ("structural_tag", marked.encode_chat("</think>"), "tools")
+    assert chat.params.structured_outputs is not None
+    form = json.loads(chat.params.structured_outputs.value)["format"]
+    assert [tag["content"]["elements"][1] for tag in form["tags"]] == [json_by({"type": "object"}), json_by(schema)]
+    with pytest.raises(ApiError, match="pythonic"):
+        plan(marked, ChatFormat(TOOL_FORMATS["pythonic"], None, "tools"), tools=[strict])
+
+
 def test_json_that_was_asked_for_begins_after_the_reasoning_too(marked: Tokenizer) -> None:
     params = SamplingParams(structured_outputs=StructuredOutputs("json", json.dumps({"type": "object"}), parameter="response_format"))
     assert form_of(plan(marked, HERMES, params=params)) == ("json", marked.encode_chat("</think>"), "response_format")

@@ -32,6 +32,11 @@ def chat_error(**fields: Any) -> ApiError:
         ({"tools": [TOOL, TOOL]}, "tools[1].function.name", None),
         ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type", None),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", None),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "properties": {}}}}]},
+            "tools[0].function.parameters",
+            None,
+        ),
         ({"tool_choice": "required"}, "tool_choice", "tool_choice is only allowed when tools are given."),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice", None),
         ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice", None),

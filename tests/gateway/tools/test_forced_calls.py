@@ -1,10 +1,12 @@
 """What each format makes a grammar of: xgrammar takes it, and the format's own parser reads what it allows."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+import tokenizers
 
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
 from stoker_engine.worker.grammar_compiler import GrammarCompiler
@@ -49,16 +51,32 @@ Accepts = Callable[[str, list[int]], bool]
 
 
 @pytest.fixture(scope="module")
-def marked(marked_model: Path) -> Tokenizer:
-    return load_tokenizer(marked_model)
+def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer of single bytes and the marks of every format, as special tokens: a large vocabulary takes a grammar a second to compile."""
+    directory = tmp_path_factory.mktemp("bytes")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({character: index for index, character in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend.add_special_tokens(list(dict.fromkeys([*(mark for one in FORMATS for mark in one.special_tokens), "<eos>"])))
+    backend.save(str(directory / "tokenizer.json"))
+    ends = [backend.token_to_id(mark) for mark in ("<eos>", "<|call|>", "<|return|>")]
+    for name, content in {"generation_config": {"eos_token_id": ends}, "config": {}}.items():
+        (directory / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return directory
 
 
 @pytest.fixture(scope="module")
-def accepts(marked_model: Path, marked: Tokenizer) -> Accepts:
+def marked(byte_model: Path) -> Tokenizer:
+    return load_tokenizer(byte_model)
+
+
+@pytest.fixture(scope="module")
+def accepts(byte_model: Path, marked: Tokenizer) -> Accepts:
     """Whether an answer of these tokens has the form of the tag, to its end."""
     import xgrammar
 
-    compiler = GrammarCompiler(marked_model, marked.vocab_size)
+    compiler = GrammarCompiler(byte_model, marked.vocab_size)
     info = xgrammar.TokenizerInfo.deserialize_json(compiler.run("tokenizer", "").decode())
 
     def check(tag: str, token_ids: list[int]) -> bool:
@@ -82,6 +100,20 @@ def test_a_forced_call_is_in_the_models_own_marks_and_is_read(tool_format: ToolF
     parts = tool_format.parser(() if tool_format.name != "llama3_json" else ("log_reading", "get_time")).feed(first + second + end)
     assert [part.name for part in parts if isinstance(part, CallBegin)] == (["log_reading", "get_time"] if second else ["log_reading"])
     assert "".join(part.text for part in parts if isinstance(part, CallArguments)) == ('{"n": 1}{}' if second else '{"n": 1}')
+
+
+@pytest.mark.parametrize("tool_format", [one for one in FORMATS if one.allow], ids=lambda tool_format: tool_format.name)
+def test_a_text_may_have_calls_that_follow_their_schemas(tool_format: ToolFormat, marked: Tokenizer, accepts: Accepts) -> None:
+    assert tool_format.allow is not None
+    first, second, end = TEXTS[tool_format.name]
+    special = {mark: token_id for mark in tool_format.special_tokens for token_id in marked.encode_chat(mark) if token_id in marked.special_token_ids}
+    one, many = (structural_tag(with_tokens(tool_format.allow(TOOLS, allows_many), special)) for allows_many in (False, True))
+    answer = "<|channel|>final<|message|>I will not.<|return|>" if tool_format.name == "harmony" else "I will not, {}."
+    assert accepts(many, marked.encode_chat(answer)) and accepts(one, marked.encode_chat(answer))
+    text = "" if tool_format.name == "harmony" else "Sure. "
+    assert accepts(many, marked.encode_chat(text + first + second + end)) and accepts(one, marked.encode_chat(text + first + end))
+    assert not accepts(many, marked.encode_chat(text + first.replace("1}", '"x"}') + end))
+    assert not second or not accepts(one, marked.encode_chat(text + first + second + end))
 
 
 def test_a_tag_without_special_tokens_is_left_as_it_is() -> None:
