@@ -1,4 +1,4 @@
-"""Responses that are made in the background, on an engine that takes its time."""
+"""Responses that are made in the background, on an engine that takes its time, and what becomes of answers when it dies."""
 
 import json
 import re
@@ -9,9 +9,12 @@ import pytest
 from stoker_engine.testing import Script
 
 
+SLOW: dict[str, Any] = {"tokens_per_second": 100, "max_model_len": 1024}
+
+
 @pytest.fixture(scope="module")
 def slow_api(start_shared_api: Any) -> Any:
-    return start_shared_api(tokens_per_second=100, max_model_len=1024)
+    return start_shared_api(**SLOW)
 
 
 def begin(api: Any, **fields: Any) -> dict[str, Any]:
@@ -82,15 +85,25 @@ def test_an_unfinished_response_has_no_next_one(slow_api: Any) -> None:
     slow_api.client.post(f"/v1/responses/{answer['id']}/cancel")
 
 
-def test_an_engine_that_dies_fails_the_response(start_api: Any, wait_for: Any) -> None:
-    api = start_api(Script(tokens_per_second=100, max_model_len=1024))
+def test_an_engine_that_dies_fails_what_it_was_making(slow_api: Any, wait_for: Any) -> None:
+    api = slow_api
     answers = [begin(api), begin(api, stream=False)]
     wait_for(lambda: all(fetch(api, answer)["status"] == "in_progress" for answer in answers), "both are in progress", 10)
-    api.engine.process.kill()
-    wait_for(lambda: all(fetch(api, answer)["status"] == "failed" for answer in answers), "both have failed")
+    message = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 900, "stream": True}
+    with api.client.stream("POST", "/v1/messages", json=message) as response:
+        lines = response.iter_lines()
+        assert next(lines) == "event: message_start"
+        api.engine.process.kill()
+        *_, name, data, _ = lines
+    assert name == "event: error" and json.loads(data.removeprefix("data: "))["error"]["type"] == "overloaded_error"
+    wait_for(lambda: all(fetch(api, answer)["status"] == "failed" for answer in answers), "both have failed", 10)
     assert {fetch(api, answer)["error"]["code"] for answer in answers} == {"server_error"}
+    assert api.post("/v1/messages", message).json()["error"]["type"] == "overloaded_error"
+    api.start_engine(Script(**SLOW))
+    api.wait_until_ready()
 
 
+@pytest.mark.stress
 def test_a_process_that_drains_waits_for_the_background(start_api: Any, wait_for: Any) -> None:
     api = start_api(Script(tokens_per_second=50, max_model_len=1024))
     answer = begin(api, max_output_tokens=25)

@@ -9,7 +9,6 @@ import pytest
 from anthropic.types import message_count_tokens_params as counting
 from anthropic.types import message_create_params as creating
 
-from stoker_engine.testing import Script
 from stoker_gateway.anthropic.request import COUNT_TOKENS_RULES, MESSAGES_RULES, CountTokensRequest, MessagesRequest
 
 HI = [{"role": "user", "content": "greeting"}]
@@ -132,11 +131,3 @@ def test_no_documented_field_is_unknown() -> None:
     assert {field for kind in kinds for field in kind.__annotations__} - known == set()
     known = {*CountTokensRequest.__struct_fields__, *COUNT_TOKENS_RULES.ignored, *COUNT_TOKENS_RULES.refused}
     assert set(counting.MessageCountTokensParams.__annotations__) - known == set()
-
-
-def test_a_failure_on_the_way_is_an_event(start_api: Any) -> None:
-    api = start_api(Script(tokens_per_second=100, exit_code=9, exit_at_step=8))
-    text = ask(api, max_tokens=500, stream=True).text
-    name, data = text.split("\n\n")[-2].split("\n")
-    assert name == "event: error" and json.loads(data.removeprefix("data: "))["error"]["type"] == "overloaded_error"
-    assert ask(api).json()["error"]["type"] == "overloaded_error"
