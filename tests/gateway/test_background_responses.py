@@ -8,7 +8,6 @@ import pytest
 
 from stoker_engine.testing import Script
 
-
 SLOW: dict[str, Any] = {"tokens_per_second": 100, "max_model_len": 1024}
 
 
