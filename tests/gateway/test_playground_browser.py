@@ -1,6 +1,7 @@
 """The playground in a real headless Chromium: Debian's package, unpacked into the cache where it is not installed."""
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -170,6 +171,48 @@ def test_text_is_shown_as_it_is_and_code_in_a_box(slow: Any, open_page: Open) ->
         assert visit.answer.locator("pre").text_content() == "print(1)\n"
         expect(visit.answer.locator(".text")).to_contain_text("Done & <b>well</b>.")
         assert visit.answer.locator("b").count() == 0
+
+
+def test_a_turn_can_be_edited_and_a_chat_begun_anew(slow: Any, open_page: Open) -> None:
+    with open_page(slow) as visit:
+        visit.say("wrods")
+        expect(visit.answer).to_have_attribute("aria-busy", "true")
+        visit.page.get_by_role("button", name="Edit").click()
+        expect(visit.page.locator("article")).to_have_count(0)
+        expect(visit.page.get_by_label("Message")).to_have_value("wrods")
+        visit.say("words")
+        expect(visit.answer.locator(".stats")).to_contain_text("complete")
+        assert [message["content"] for message in visit.chats[-1]["messages"]] == ["words"]
+        visit.page.get_by_role("button", name="New chat").click()
+        expect(visit.page.get_by_text("Nothing said yet.")).to_be_visible()
+
+
+def test_the_copied_command_sends_the_chat_as_it_stands(slow: Any, open_page: Open) -> None:
+    with open_page(slow, permissions=["clipboard-read", "clipboard-write"]) as visit:
+        visit.page.get_by_label("System prompt").fill("It's $HOME, \\n `x`")
+        visit.page.get_by_label("Max tokens").fill("4")
+        visit.say("hi")
+        expect(visit.answer.locator(".stats")).to_contain_text("4 out")
+        visit.page.get_by_role("button", name="Copy as curl").click()
+        expect(visit.page.get_by_role("button", name="Copied")).to_be_visible()
+        command = visit.page.evaluate("navigator.clipboard.readText()")
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30, check=True)
+        assert done.stdout.rstrip().endswith("data: [DONE]") and '"completion_tokens":4' in done.stdout
+        shown = subprocess.run(["sh", "-c", command.replace("curl", "printf '%s\\n'", 1)], capture_output=True, text=True, timeout=30, check=True)
+        sent = json.loads(shown.stdout.splitlines()[-1])
+        assert [message["role"] for message in sent["messages"]] == ["system", "user", "assistant"]
+        assert sent["messages"][0]["content"] == "It's $HOME, \\n `x`"
+
+
+def test_copying_works_where_the_browser_gives_no_clipboard(slow: Any, open_page: Open) -> None:
+    with open_page(slow) as visit:
+        visit.page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        visit.say("code")
+        expect(visit.answer.locator(".stats")).to_contain_text("complete")
+        visit.answer.get_by_role("button", name="Copy").click()
+        expect(visit.answer.get_by_role("button", name="Copied")).to_be_visible()
+        visit.page.get_by_label("Message").press("Control+V")
+        expect(visit.page.get_by_label("Message")).to_have_value("See:\n```python\nprint(1)\n```\nDone & <b>well</b>.")
 
 
 def press_stop(page: "Page") -> None:
