@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stoker_engine.testing import Script
+from stoker_gateway.api.api_keys import OPEN_PATHS
 from stoker_gateway.api.app import ROUTES
 from stoker_gateway.api.engine_control import ENGINE_CONTROL_ROUTES
 from stoker_gateway.api.openapi.document import openapi_document
@@ -71,6 +72,11 @@ def test_errors_are_described_in_the_shape_of_their_api(document: dict[str, Any]
         responses = document["paths"][path]["post"]["responses"]
         assert {"200", "400", "401", "404", "413", "415", "429", "500", "503"} <= set(responses)
         assert responses["400"]["content"]["application/json"]["schema"]["$ref"].endswith(f"/{shape}")
+
+
+def test_what_needs_a_key_may_answer_that_there_is_none() -> None:
+    needs_no_key = {path for (_, path), operation in OPERATIONS.items() if 401 not in operation.errors}
+    assert needs_no_key == OPEN_PATHS
 
 
 @pytest.fixture(scope="session")
