@@ -1,6 +1,7 @@
 """What clients talk to: `stoker up` with the real model, and a scripted model that calls tools."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ import pytest
 
 from stoker_engine.config import ModelConfig
 from stoker_engine.frontend.renderer import Renderer
+from stoker_engine.model_files import resolve_model
 from stoker_engine.settings import to_args
 from stoker_engine.testing import FakeEngineCore, Reply, Script, fake_engine_config
 from stoker_engine.tokenizer import load_tokenizer
@@ -94,8 +96,6 @@ def smollm2_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _script(template: str) -> Script:
-    from stoker_engine.model_files import resolve_model
-
     tokenizer = load_tokenizer(resolve_model(MODEL_URI))
     tokenizer.replace_chat_template(template)
     renderer = Renderer(tokenizer)
@@ -143,7 +143,7 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, **offline, "OPENAI_API_KEY": "none", "HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "NO_PROXY": "127.0.0.1,localhost", **variables}
 
 
-def run(command: list[str | Path], **variables: str) -> None:
+def run(command: Sequence[str | Path], **variables: str) -> None:
     """Fails the test with the end of what the program said."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     done = subprocess.run(command, env=environment(**variables), timeout=CLIENT_SECONDS, check=False, **pipes)
@@ -178,12 +178,23 @@ def _installed_packages(folder: Path) -> Path:
     return directory
 
 
-@pytest.fixture
-def run_python_client(smollm2_url: str, tools_url: str, tmp_path: Path) -> Callable[[str], None]:
-    """`run_python_client("litellm")`: runs `litellm/client.py` in its environment with both servers' addresses."""
+@pytest.fixture(scope="session")
+def tokenizer_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model's tokenizer as transformers reads it, for clients that count tokens."""
+    directory = tmp_path_factory.mktemp("tokenizer")
+    tokenizer = load_tokenizer(resolve_model(MODEL_URI))
+    tokenizer._backend.save(str(directory / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": tokenizer.eos_token, "chat_template": tokenizer.chat_template}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return directory
 
-    def run_client(name: str, **variables: str) -> None:
-        run([_installed(CLIENTS / name), "-W", "ignore", CLIENTS / name / "client.py", smollm2_url, tools_url, str(tmp_path)], **variables)
+
+@pytest.fixture
+def run_python_client(smollm2_url: str, tools_url: str, tokenizer_directory: Path, tmp_path: Path) -> Callable[[str], None]:
+    """`run_python_client("litellm")`: runs `litellm/client.py` in its environment with both servers' addresses and the tokenizer's directory."""
+
+    def run_client(name: str) -> None:
+        run([_installed(CLIENTS / name), "-W", "ignore", CLIENTS / name / "client.py", smollm2_url, tools_url, tokenizer_directory], HF_HOME=str(tmp_path))
 
     return run_client
 
@@ -196,3 +207,9 @@ def run_node_client(smollm2_url: str, tools_url: str) -> Callable[[str], None]:
         run(["node", program, smollm2_url, tools_url])
 
     return run_client
+
+
+@pytest.fixture
+def run_program(tmp_path: Path) -> Callable[..., None]:
+    """`run_program(command, NAME="value")`: in the environment that clients get."""
+    return lambda command, **variables: run(command, HF_HOME=str(tmp_path), **variables)
