@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stoker_kernels import attention_plan, torch_ops
-from stoker_kernels.cpu.library import find_instruction_set
+from stoker_kernels.cpu.library import UnusableLibraryError, find_instruction_set
 from stoker_kernels.cpu.ops import CpuOps
 from stoker_kernels.cpu.packed_weight import WeightFormat
 from stoker_kernels.linear import Linear, make_linear
@@ -103,25 +103,36 @@ def choose_ops(device: torch.device, dtype: torch.dtype, block_size: int, head_d
 
     quantization: none, int8 or int8-w8a8.
 
-    Raises ValueError for a device type without any, QuantizationError where the ops have no quantized weights.
+    Raises ValueError for a device type without any, InstructionSetError for a forced instruction set that is unknown, QuantizationError where the ops have
+    no quantized weights.
     """
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"no ops for device type {device.type!r}; there are ops for cpu, cuda")
-    reason = _why_not_cpu_ops(device, dtype, block_size, head_dim, input_sizes)
-    instruction_set = find_instruction_set() if reason is None else None
-    if instruction_set is not None:
-        ops = cpu_ops(instruction_set, quantization)
-        logger.info("ops: %s, quantization: %s", ops.name, quantization)
-        return ops
+    unsuited = _why_not_cpu_ops(device, dtype, block_size, head_dim, input_sizes)
+    found = _find_cpu_ops(quantization) if unsuited is None else unsuited
+    if isinstance(found, Ops):
+        logger.info("ops: %s, quantization: %s", found.name, quantization)
+        return found
     if quantization != "none":
-        raise QuantizationError(f"there are no ops for {quantization!r} here ({reason or NOT_BUILT})")
+        raise QuantizationError(f"there are no ops for {quantization!r} here ({found})")
     if device.type == "cuda":
         return _choose_cuda_ops(head_dim)
-    if reason is None:
-        logger.warning("ops: torch, which is several times slower: %s", NOT_BUILT)
+    if unsuited is None:
+        logger.warning("ops: torch, which is several times slower: %s", found)
     else:
-        logger.info("ops: torch (%s)", reason)
+        logger.info("ops: torch (%s)", unsuited)
     return TORCH_OPS
+
+
+def _find_cpu_ops(quantization: str) -> Ops | str:
+    """The C++ ops for this processor, or why there are none that can be used."""
+    instruction_set = find_instruction_set()
+    if instruction_set is None:
+        return NOT_BUILT
+    try:
+        return cpu_ops(instruction_set, quantization)
+    except UnusableLibraryError as error:
+        return f"{error}; install stoker again"
 
 
 def _choose_cuda_ops(head_dim: int) -> Ops:

@@ -1,11 +1,16 @@
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from stoker_kernels import QuantizationError, choose_ops
+from stoker_kernels import InstructionSetError, QuantizationError, choose_ops
+from stoker_kernels.cpu import library
+from stoker_kernels.cpu.library import available_instruction_sets, library_path
 
 CPU = torch.device("cpu")
+HERE = available_instruction_sets()[0]
 
 
 def test_the_chosen_implementation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,8 +54,44 @@ def test_a_device_without_ops_is_refused_by_name() -> None:
 
 def test_an_unknown_forced_instruction_set_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_CPU_INSTRUCTION_SET", "avx9")
-    with pytest.raises(ValueError, match="STOKER_CPU_INSTRUCTION_SET: 'avx9' is none of"):
+    with pytest.raises(InstructionSetError, match="STOKER_CPU_INSTRUCTION_SET: 'avx9' is none of"):
         choose_ops(CPU, torch.bfloat16, 16, 64)
+
+
+def test_an_empty_forced_instruction_set_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_CPU_INSTRUCTION_SET", "")
+    assert choose_ops(CPU, torch.bfloat16, 16, 64).cpu is not None
+
+
+@pytest.fixture
+def stand_in_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that is loaded instead of any library."""
+    monkeypatch.setattr(library, "library_path", lambda name: tmp_path / "library.so")
+    library.load_library.cache_clear()
+    yield tmp_path / "library.so"
+    library.load_library.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("content", "sources", "reason"),
+    [
+        (b"", "", "file too short"),
+        pytest.param(library_path("generic").read_bytes(), "", "was built for generic", marks=pytest.mark.skipif(HERE == "generic", reason="there is one")),
+        (library_path(HERE).read_bytes(), "other", "was built from other sources"),
+    ],
+    ids=["damaged", "of another instruction set", "of other sources"],
+)
+def test_a_library_that_cannot_be_used_is_told_and_torch_runs(
+    content: bytes, sources: str, reason: str, stand_in_library: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in_library.write_bytes(content)
+    if sources:
+        monkeypatch.setattr(library, "sources_digest", lambda: sources)
+    monkeypatch.setenv("STOKER_CPU_INSTRUCTION_SET", HERE)
+    assert choose_ops(CPU, torch.bfloat16, 16, 64).name == "torch"
+    assert str(stand_in_library) in caplog.messages[0] and f"{reason}; install stoker again" in caplog.messages[0]
+    with pytest.raises(QuantizationError, match=reason):
+        choose_ops(CPU, torch.bfloat16, 16, 64, "int8")
 
 
 def test_a_cuda_device_runs_the_triton_kernels(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from stoker_engine.models.model import Model
 from stoker_engine.models.registry import ARCHITECTURES_BY_NAME
 from stoker_engine.models.safetensors_weights import open_directory
 from stoker_engine.models.weights import Parameter, WeightPlacement, load_weights, make_dummy_weights
-from stoker_kernels import Ops, QuantizationError, choose_ops
+from stoker_kernels import InstructionSetError, Ops, QuantizationError, choose_ops
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +88,8 @@ def _choose_ops(config: EngineConfig, shape: ModelShape, parameters: Mapping[str
         ops = choose_ops(placement.device, placement.dtype, config.block_size, shape.head_dim, config.quantization, input_sizes=input_sizes)
     except QuantizationError as error:
         raise ConfigError(f"--quantization: {error}; use none") from error
+    except InstructionSetError as error:
+        raise ConfigError(str(error)) from error
     if ops.cpu is not None:
         ops.cpu.set_num_threads(torch.get_num_threads())
     return ops

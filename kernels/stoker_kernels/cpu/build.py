@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ _FLAGS: dict[str, tuple[str, ...]] = {"avx512_bf16": _AVX512, "avx2": ("-mavx2",
 
 
 class CompilerMissingError(RuntimeError):
-    """There is no C++ compiler."""
+    """There is no C++ compiler, or none where CXX says."""
 
 
 def instruction_sets() -> tuple[str, ...]:
@@ -38,13 +39,14 @@ def library_path(instruction_set: str) -> Path:
 
 
 def build() -> list[Path]:
-    """Compiles what other sources were used for; returns all libraries. Raises CompilerMissingError, or CalledProcessError where the compiler fails."""
+    """Compiles what other sources were used for; returns all libraries.
+
+    Raises CompilerMissingError, CalledProcessError where the compiler fails, OSError where there is no place for the libraries.
+    """
     libraries = [library_path(name) for name in instruction_sets()]
     state = _state()
     if not all(path.exists() for path in libraries) or not BUILT_FROM.exists() or BUILT_FROM.read_text() != state:
-        compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-        if compiler is None:
-            raise CompilerMissingError("no C++ compiler: install g++, or set CXX")
+        compiler = _compiler()
         LIBRARIES.mkdir(exist_ok=True)
         with ThreadPoolExecutor() as threads:
             list(threads.map(lambda name: _compile(compiler, name), instruction_sets()))
@@ -52,25 +54,49 @@ def build() -> list[Path]:
     return libraries
 
 
-def _state() -> str:
-    """What the libraries are made of and for, as a digest: after a copy into an image dates mean nothing, and the machine may be another."""
-    digest = hashlib.sha256(repr((platform.machine(), platform.libc_ver())).encode())
-    for path in sorted((*SOURCES.iterdir(), Path(__file__))):
+def _compiler() -> list[str]:
+    """The command of CXX, which may have arguments, or the first compiler on the path."""
+    command = shlex.split(os.environ.get("CXX", ""))
+    if not command:
+        command = [path for name in ("c++", "g++", "clang++") if (path := shutil.which(name)) is not None][:1]
+    if not command:
+        raise CompilerMissingError("no C++ compiler: install g++, or set CXX")
+    if shutil.which(command[0]) is None:
+        raise CompilerMissingError(f"CXX: there is no program {command[0]!r}")
+    return command
+
+
+def sources_digest() -> str:
+    """Of all that the libraries are made from; each carries the one that it was made from."""
+    digest = hashlib.sha256()
+    for path in sorted((*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp"), Path(__file__))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-def _compile(compiler: str, instruction_set: str) -> None:
+def _state() -> str:
+    """What the libraries are made of and for: after a copy into an image dates mean nothing, and the machine may be another."""
+    return repr((sources_digest(), platform.machine(), platform.libc_ver()))
+
+
+def _compile(compiler: list[str], instruction_set: str) -> None:
     path = library_path(instruction_set)
     # A library that runs is replaced, never written to.
     partial = path.with_suffix(f".{os.getpid()}.partial")
     sources = sorted(map(str, SOURCES.glob("*.cpp")))
-    subprocess.run([compiler, *_COMMON, *_WARNINGS, *_FLAGS[instruction_set], *sources, *_LINKING, "-o", str(partial)], check=True)
-    partial.replace(path)
+    digest = f'-DSTOKER_SOURCES="{sources_digest()}"'
+    command = [*compiler, *_COMMON, digest, *_WARNINGS, *_FLAGS[instruction_set], *sources, *_LINKING, "-o", str(partial)]
+    try:
+        subprocess.run(command, check=True)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
     try:
         build()
-    except CompilerMissingError as error:
-        sys.exit(str(error))
+    except (CompilerMissingError, OSError) as error:
+        sys.exit(f"the C++ ops are not built: {error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"the C++ ops are not built: {error.cmd[0]} cannot compile them; g++ 10 or clang 9 on Linux can")

@@ -6,7 +6,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-from stoker_kernels.cpu.build import instruction_sets, library_path
+from stoker_kernels.cpu.build import instruction_sets, library_path, sources_digest
 
 FORCED_INSTRUCTION_SET = "STOKER_CPU_INSTRUCTION_SET"
 """Environment variable: one of `instruction_sets()`, for tests and comparisons."""
@@ -15,6 +15,14 @@ _NEEDED_FLAGS = {
     "avx2": {"avx2", "fma"},
     "generic": set[str](),
 }
+
+
+class InstructionSetError(ValueError):
+    """The forced instruction set is none that there is."""
+
+
+class UnusableLibraryError(RuntimeError):
+    """A library is damaged, or was built from other sources than these."""
 
 
 class Matrix(Structure):
@@ -82,27 +90,33 @@ def available_instruction_sets() -> list[str]:
 
 
 def find_instruction_set() -> str | None:
-    """The fastest available one, or the forced one; None where it is not available. Raises ValueError for a forced one that is unknown."""
+    """The fastest available one, or the forced one; None where it is not available. Raises InstructionSetError for a forced one that is unknown."""
     forced = os.environ.get(FORCED_INSTRUCTION_SET)
-    if forced is not None and forced not in instruction_sets():
-        raise ValueError(f"{FORCED_INSTRUCTION_SET}: {forced!r} is none of {', '.join(instruction_sets())}")
+    if forced and forced not in instruction_sets():
+        raise InstructionSetError(f"{FORCED_INSTRUCTION_SET}: {forced!r} is none of {', '.join(instruction_sets())}")
     available = available_instruction_sets()
-    if forced is not None:
+    if forced:
         return forced if forced in available else None
     return available[0] if available else None
 
 
 @cache
 def load_library(instruction_set: str) -> ctypes.CDLL:
-    """The library built for an instruction set, which the processor must have."""
-    library = ctypes.CDLL(str(library_path(instruction_set)))
-    for name, arguments in _ARGUMENTS.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = arguments, None
-    library.stoker_instruction_set.restype = c_char_p
+    """The library built for an instruction set, which the processor must have. Raises UnusableLibraryError."""
+    path = library_path(instruction_set)
+    try:
+        library = ctypes.CDLL(str(path))
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, None
+        library.stoker_instruction_set.restype = library.stoker_sources.restype = c_char_p
+    except (OSError, AttributeError) as error:
+        raise UnusableLibraryError(str(error)) from error
     built_for = library.stoker_instruction_set().decode()
     if built_for != instruction_set:
-        raise RuntimeError(f"{library_path(instruction_set)} was built for {built_for}")
+        raise UnusableLibraryError(f"{path} was built for {built_for}")
+    if library.stoker_sources().decode() != sources_digest():
+        raise UnusableLibraryError(f"{path} was built from other sources")
     library.stoker_new_workspace.restype = c_void_p
     library.stoker_sample.restype = c_int64
     return library

@@ -112,3 +112,9 @@ def test_a_warm_up_longer_than_any_request_has_its_rotations(tiny: Any, logits_o
     longest, shortest = (tiny.load(max_model_len=length, block_size=32) for length in (None, 2))
     assert shortest.ops.cpu is not None
     assert torch.equal(logits_of(shortest, tiny.prompt[:32]), logits_of(longest, tiny.prompt[:32]))
+
+
+def test_an_unknown_forced_instruction_set_is_a_configuration_error(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_CPU_INSTRUCTION_SET", "avx9")
+    with pytest.raises(ConfigError, match="STOKER_CPU_INSTRUCTION_SET: 'avx9' is none of"):
+        tiny.write(head_dim=16).load(dtype="bfloat16")

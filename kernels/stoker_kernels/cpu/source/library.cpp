@@ -39,6 +39,9 @@ void run_linear(const bf16* x, int64_t stride, int64_t rows, const Matrix& weigh
 
 STOKER_EXPORT const char* stoker_instruction_set() { return kInstructionSet; }
 
+// The digest of the sources, as build.py makes it.
+STOKER_EXPORT const char* stoker_sources() { return STOKER_SOURCES; }
+
 STOKER_EXPORT void stoker_set_num_threads(int64_t number) {
   std::lock_guard<std::mutex> lock(pool_mutex);
   if (!pool || pool->count() != number) pool = std::make_unique<Pool>(static_cast<int>(number));
