@@ -28,7 +28,6 @@ from stoker_engine.protocol import (
     EngineCoreOutputs,
     EngineCoreRequest,
     EngineCoreRequestType,
-    UtilityOutput,
     UtilityRequest,
     encode,
     max_body_bytes,
@@ -73,14 +72,13 @@ class AsyncMPClient:
         self._farewell: tuple[asyncio.TimerHandle, str] | None = None
         """The end of an engine, and why, told to its requests when its last outputs are here."""
         self._outputs = OutputQueue()
-        self._calls = UtilityCalls()
+        self._calls = UtilityCalls(self._handshake.wait_for_phase)
         self._unanswered = UnansweredRequests()
         self._decoder = MessageDecoder(EngineCoreOutputs)
         self._drops = DropLog(logger)
         self._reader = MessageReader(self._output, self._take_message)
-        self._answers = set[asyncio.Task[None]]()
         self._handshake.start()
-        self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._receive_outputs())]
+        self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._reader.wait_for_failure())]
         self._tasks.append(asyncio.create_task(self._watch_directory()))
         for task in self._tasks:
             task.add_done_callback(functools.partial(_fail_calls, self._calls))
@@ -153,9 +151,9 @@ class AsyncMPClient:
         if self._context.closed:
             return
         self._reader.close()
-        for task in (*self._tasks, *self._answers):
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._answers, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._calls.fail_all(EngineDeadError("the client is shut down"))
         await self._handshake.close()
         if self._farewell is not None:
@@ -197,34 +195,24 @@ class AsyncMPClient:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._directory.check()
 
-    async def _receive_outputs(self) -> None:
-        await self._reader.failure
-
     def _take_message(self, frames: list[bytes]) -> None:
         if len(frames) < 3 or frames[0] != self.incarnation or frames[1] != self._engine:
             self._drops.dropped(f"an output message of {len(frames)} frames", "not of the present engine for this api")
-        elif frames[2] == ENGINE_CORE_DEAD:
+            return
+        if frames[2] == ENGINE_CORE_DEAD:
             self._engine_lost("it failed; its log has the cause")
             self._end_farewell()
+            return
+        try:
+            outputs = self._decoder.decode(frames[2:])
+        except msgspec.MsgspecError as error:
+            self._drops.dropped("an undecodable output message", error)
+            return
+        if outputs.utility_output is not None:
+            self._calls.take_answer(outputs.utility_output)
         else:
-            try:
-                self._take_outputs(self._decoder.decode(frames[2:]))
-            except msgspec.MsgspecError as error:
-                self._drops.dropped("an undecodable output message", error)
-
-    def _take_outputs(self, outputs: EngineCoreOutputs) -> None:
-        if outputs.utility_output is None:
             self._unanswered.answered(outputs.outputs)
             self._outputs.put(outputs)
-        elif self._calls.expect(outputs.utility_output):
-            answer = asyncio.create_task(self._answer(outputs.utility_output))
-            self._answers.add(answer)
-            answer.add_done_callback(self._answers.discard)
-
-    async def _answer(self, output: UtilityOutput) -> None:
-        """The caller sees the call's answer and the engine's phase after it together."""
-        await self._handshake.wait_for_phase(output.phase_number)
-        self._calls.resolve(output)
 
     def _engine_lost(self, reason: str) -> None:
         """No more requests to it; its last outputs may still be on their way, so its requests fail a moment later."""

@@ -13,7 +13,7 @@ class MessageReader:
     """For a socket that only receives, not one of zmq.asyncio: a future and two turns of the loop for each message took 0.2 ms of a core from the engine's
     every step. Closed by its owner, before the socket.
 
-    `handle` is given each message's frames. What it raises ends the reading: `failure` has it, and never ends otherwise.
+    `handle` is given each message's frames. What it raises ends the reading.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], handle: Callable[[list[bytes]], None]) -> None:
@@ -21,10 +21,14 @@ class MessageReader:
         self._handle = handle
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
-        self.failure: asyncio.Future[None] = self._loop.create_future()
+        self._failure: asyncio.Future[None] = self._loop.create_future()
         # The descriptor tells that something has changed, once: what came before now is read without it.
         self._loop.add_reader(self._fd, self.read)
         self._turn = self._loop.call_soon(self.read)
+
+    async def wait_for_failure(self) -> None:
+        """Raises what the handler raised."""
+        await self._failure
 
     def read(self) -> bool:
         """Handles messages that are there; True where there may be more, which are handled soon."""
@@ -36,8 +40,8 @@ class MessageReader:
             return False
         except Exception as error:  # noqa: BLE001 - the future raises it where it is waited for
             self.close()
-            if not self.failure.done():
-                self.failure.set_exception(error)
+            if not self._failure.done():
+                self._failure.set_exception(error)
             return False
         self._turn = self._loop.call_soon(self.read)
         return True

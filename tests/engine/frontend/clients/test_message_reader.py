@@ -91,7 +91,7 @@ async def test_what_the_handler_raises_ends_the_reading_and_is_told() -> None:
                 push.send(message)
             with pytest.raises(ValueError, match="a fault"):
                 async with asyncio.timeout(10):
-                    await reader.failure
+                    await reader.wait_for_failure()
             await asyncio.sleep(0.01)
     assert received == [[b"0"]]
 
