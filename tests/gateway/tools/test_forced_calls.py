@@ -1,12 +1,10 @@
 """What each format makes a grammar of: xgrammar takes it, and the format's own parser reads what it allows."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-import tokenizers
 
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
 from stoker_engine.worker.grammar_compiler import GrammarCompiler
@@ -51,32 +49,16 @@ Accepts = Callable[[str, list[int]], bool]
 
 
 @pytest.fixture(scope="module")
-def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer of single bytes and the marks of every format, as special tokens: a large vocabulary takes a grammar a second to compile."""
-    directory = tmp_path_factory.mktemp("bytes")
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE({character: index for index, character in enumerate(alphabet)}, []))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
-    backend.add_special_tokens(list(dict.fromkeys([*(mark for one in FORMATS for mark in one.special_tokens), "<eos>"])))
-    backend.save(str(directory / "tokenizer.json"))
-    ends = [backend.token_to_id(mark) for mark in ("<eos>", "<|call|>", "<|return|>")]
-    for name, content in {"generation_config": {"eos_token_id": ends}, "config": {}}.items():
-        (directory / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
-    return directory
+def marked(marked_model: Path) -> Tokenizer:
+    return load_tokenizer(marked_model)
 
 
 @pytest.fixture(scope="module")
-def marked(byte_model: Path) -> Tokenizer:
-    return load_tokenizer(byte_model)
-
-
-@pytest.fixture(scope="module")
-def accepts(byte_model: Path, marked: Tokenizer) -> Accepts:
+def accepts(marked_model: Path, marked: Tokenizer) -> Accepts:
     """Whether an answer of these tokens has the form of the tag, to its end."""
     import xgrammar
 
-    compiler = GrammarCompiler(byte_model, marked.vocab_size)
+    compiler = GrammarCompiler(marked_model, marked.vocab_size)
     info = xgrammar.TokenizerInfo.deserialize_json(compiler.run("tokenizer", "").decode())
 
     def check(tag: str, token_ids: list[int]) -> bool:
