@@ -31,6 +31,8 @@ def processing_work(prompt: Prompt, params: SamplingParams) -> int:
     """How much `InputProcessor.process` has to do, in characters to tokenize."""
     num_token_ids = len(params.allowed_token_ids or ())
     num_characters = 2 * sum(len(word) + _WORK_PER_STRING for word in params.bad_words)
+    if params.structured_outputs is not None:
+        num_characters += len(params.structured_outputs.value)
     if isinstance(prompt, list):
         num_token_ids += len(prompt)
     else:

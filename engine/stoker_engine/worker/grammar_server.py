@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,8 @@ def main() -> None:
     model, vocab_size, cpu_seconds, memory_bytes = Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the children need nobody who waits for them
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, a grammar goes before the engine
+    with suppress(OSError):  # a sandbox may have no such file
+        Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, a grammar goes before the engine
     from stoker_engine.worker.grammar_compiler import GrammarCompiler  # torch, and the vocabulary
 
     compiler = GrammarCompiler(model, vocab_size)
