@@ -7,7 +7,7 @@ from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
 from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
-from stoker_gateway.tools.text_parts import content_until
+from stoker_gateway.tools.text_parts import content_until, read_calls
 
 _OPEN = "<tool_call>"
 _CLOSE = "</tool_call>"
@@ -16,7 +16,8 @@ _CLOSE = "</tool_call>"
 def _read(source: Source, _tool_names: Collection[str]) -> Steps:
     while (yield from content_until(source, (_OPEN,))) is not None:
         yield from source.skip_whitespace()
-        if not (yield from read_call(source)):
+        is_list = (yield from source.peek()) == "["
+        if not (yield from read_calls(source, "[", "]") if is_list else read_call(source)):
             yield Content(source.since(0))
             source.release()
             continue

@@ -63,6 +63,7 @@ CASES = [
     ("hermes", f'Sure.\n<tool_call>\n{{"name": "log_reading", "arguments": {LOG}}}\n</tool_call>\n<tool_call>\n{{"name": "open_valve", "arguments": {VALVE}}}'
      "\n</tool_call>\n", "Sure.", TWO),
     ("hermes", f'<tool_call>{{"arguments": {LOG}, "name": "log_reading"}}</tool_call> Done.', "Done.", ONE),
+    ("hermes", f'<tool_call>[{{"name": "log_reading", "arguments": {LOG}}}, {{"name": "open_valve", "arguments": {VALVE}}}]</tool_call>', "", TWO),
     ("hermes", '<tool_call>{"name": "get_time"}</tool_call>', "", TIME),
     ("hermes", '<tool_call>{"name": "get_time", "arguments": null}</tool_call>', "", TIME),
     ("hermes", '<tool_call>{"name": "get_time", "arguments": ""}</tool_call>', "", TIME),
@@ -136,6 +137,7 @@ BROKEN = [
     ("hermes", "<tool_call>not json</tool_call>"),
     ("hermes", '<tool_call>{"name": 7, "arguments": {}}</tool_call>'),
     ("hermes", '<tool_call>{"nam'),
+    ("hermes", "<tool_call>[1]</tool_call>"),
     ("hermes", "a <tool_call"),
     ("llama3_json", '{"name": "get_time", '),
     ("llama3_json", "<|python_tag|>print(1)"),
