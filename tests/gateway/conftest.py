@@ -209,6 +209,7 @@ def api(make_replies: MakeReplies, tokenizer: Tokenizer, byte_ids: Callable[[str
     """A replica that tests share and leave as they found it. Prompts without a reply of their own get tokens that depend on all before them."""
     (eos,) = tokenizer.eos_token_ids
     words = {"stops": ["ab", "cD", "EF", "Gh"], "lines": ["x", "y\nUs", "er", ":z"], "greeting": ["hello", " world"]}
+    words["city"] = ['{"city": "Åse", "letters": ["Å", "😀"]}']
     replies = {prompt: [token_id for word in reply for token_id in tokenizer.encode(word)] + [eos] for prompt, reply in words.items()}
     replies["emoji"] = [*tokenizer.encode("hi"), *byte_ids("😀é漢!"), eos]
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory:

@@ -4,9 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import openai
+import pydantic
 import pytest
 
 from stoker_engine.testing import Script
+
+
+class City(pydantic.BaseModel):
+    city: str
+    letters: list[str]
 
 
 @pytest.fixture
@@ -31,6 +37,23 @@ def test_it_streams_with_usage(client: openai.OpenAI) -> None:
 def test_it_accumulates_a_stream(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "greeting"}]) as stream:
         assert stream.get_final_completion().choices[0].message.content == "hello world"
+
+
+async def test_it_streams_asynchronously(api: Any) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client:
+        messages: Any = [{"role": "user", "content": "emoji"}]
+        async with client.chat.completions.stream(model="m", messages=messages) as stream:
+            deltas = [event.delta async for event in stream if event.type == "content.delta"]
+            assert "".join(deltas) == (await stream.get_final_completion()).choices[0].message.content == "hi😀é漢!"
+
+
+def test_it_parses_an_answer_into_the_model_that_it_asked_for(client: openai.OpenAI) -> None:
+    request: Any = {"model": "m", "messages": [{"role": "user", "content": "city"}], "response_format": City}
+    with client.chat.completions.stream(**request) as stream:
+        streamed = stream.get_final_completion()
+    answers = [client.chat.completions.parse(**request).choices[0].message.parsed, streamed.choices[0].message.parsed]
+    answers.append(client.responses.parse(model="m", input="city", text_format=City).output_parsed)
+    assert answers == [City(city="Åse", letters=["Å", "😀"])] * 3
 
 
 def test_it_completes_with_logprobs_and_echo(client: openai.OpenAI) -> None:
