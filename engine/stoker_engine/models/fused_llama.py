@@ -10,6 +10,7 @@ from stoker_engine.layers.attention import AttentionMetadata
 from stoker_engine.layers.rotary import RotaryEmbedding
 from stoker_engine.models.config import ModelShape
 from stoker_engine.models.llama import EMBEDDING, FINAL_NORM, HEAD
+from stoker_engine.models.weights import Weights
 from stoker_kernels.cpu.library import AttentionShape, Layer, Model, Step
 from stoker_kernels.cpu.ops import GROUP_TOKENS, CpuOps
 from stoker_kernels.cpu.packed_weight import PackedWeight
@@ -22,7 +23,7 @@ MAX_KEPT_ROWS = 256
 class FusedLlama:
     """As LlamaModel, for bfloat16. Positions from `max_positions` on, and those that the KV cache has no slots for, have no rotation: they must not occur."""
 
-    def __init__(self, shape: ModelShape, weights: dict[str, Tensor], ops: CpuOps, max_positions: int) -> None:
+    def __init__(self, shape: ModelShape, weights: Weights, ops: CpuOps, max_positions: int) -> None:
         self.device = torch.device("cpu")
         self.dtype = torch.bfloat16
         self._ops = ops
@@ -31,9 +32,9 @@ class FusedLlama:
         self._kept: list[Tensor | PackedWeight] = []
         self._workspace = Workspace(ops.library)
         embedding = self._keep(weights.pop(EMBEDDING))
-        self._head = ops.pack(embedding if shape.ties_embeddings else weights.pop(HEAD))
         self._layers = (Layer * shape.num_layers)(*(self._layer(shape, weights, f"model.layers.{index}.") for index in range(shape.num_layers)))
         final_norm = self._keep(weights.pop(FINAL_NORM))
+        self._head = ops.pack(embedding if shape.ties_embeddings else weights.pop(HEAD))
         self._rotary = RotaryEmbedding(shape.rope, self.device)
         self._max_positions = max_positions
         self._cos_sin = self._rotary.cos_sin(torch.arange(0), self.dtype)
@@ -107,7 +108,7 @@ class FusedLlama:
             self._cos_sin = self._rotary.cos_sin(torch.arange(num_positions), self.dtype)
             self._model.cos_sin = self._cos_sin.data_ptr()
 
-    def _layer(self, shape: ModelShape, weights: dict[str, Tensor], prefix: str) -> Layer:
+    def _layer(self, shape: ModelShape, weights: Weights, prefix: str) -> Layer:
         def norm(name: str) -> int:
             return self._keep(weights.pop(f"{prefix}{name}.weight")).data_ptr()
 

@@ -13,7 +13,7 @@ from stoker_engine.layers.embedding import LanguageModelHead, TokenEmbedding
 from stoker_engine.layers.norm import RMSNorm
 from stoker_engine.layers.rotary import RotaryEmbedding
 from stoker_engine.models.config import ModelShape
-from stoker_engine.models.weights import Parameter
+from stoker_engine.models.weights import Parameter, Weights
 from stoker_kernels import Ops
 from stoker_kernels.linear import Linear
 
@@ -35,7 +35,7 @@ class DecoderLayer:
 class LlamaModel:
     """The model on one device. `weights` are those that `llama_parameters` asks for; they are taken out of the dict as they are laid out, to hold one copy."""
 
-    def __init__(self, shape: ModelShape, weights: dict[str, Tensor], ops: Ops) -> None:
+    def __init__(self, shape: ModelShape, weights: Weights, ops: Ops) -> None:
         embedding = weights.pop(EMBEDDING)
         self.shape = shape
         self.device = embedding.device
@@ -112,7 +112,7 @@ def _merged(prefix: str, target: str, parts: dict[str, int], num_inputs: int, *,
     return parameters
 
 
-def _layer(shape: ModelShape, weights: dict[str, Tensor], prefix: str, ops: Ops) -> DecoderLayer:
+def _layer(shape: ModelShape, weights: Weights, prefix: str, ops: Ops) -> DecoderLayer:
     def norm(name: str) -> RMSNorm:
         return RMSNorm(weights.pop(f"{prefix}{name}.weight"), shape.rms_norm_epsilon, ops)
 

@@ -18,7 +18,7 @@ from stoker_engine.models.llama import HEAD
 from stoker_engine.models.model import Model
 from stoker_engine.models.registry import ARCHITECTURES_BY_NAME
 from stoker_engine.models.safetensors_weights import open_directory
-from stoker_engine.models.weights import Parameter, WeightPlacement, load_weights, make_dummy_weights
+from stoker_engine.models.weights import LoadedWeights, Parameter, WeightPlacement, make_dummy_weights
 from stoker_kernels import InstructionSetError, Ops, QuantizationError, choose_ops
 
 logger = logging.getLogger(__name__)
@@ -69,14 +69,16 @@ def load_model(path: Path, config: EngineConfig, device: torch.device, on_progre
     placement = WeightPlacement(resolve_dtype(config.dtype, shape.dtype, device), device, on_progress)
     parameters = architecture.parameters(shape)
     ops = _choose_ops(config, shape, parameters, placement)
+    # A warm-up goes through a whole block, however short the requests may be.
+    max_positions = max(max_model_len, config.block_size)
     if config.load_format == "dummy":
-        weights = make_dummy_weights(parameters, placement, config.seed)
+        model = architecture.build(shape, make_dummy_weights(parameters, placement, config.seed), ops, max_positions)
     else:
         # Checkpoints of tied models may carry the head again.
         ignored = frozenset({HEAD} if shape.ties_embeddings else ())
-        weights = load_weights(parameters, checkpoint.iterate_tensors(placement.dtype), placement, str(path), ignored)
-    # A warm-up goes through a whole block, however short the requests may be.
-    model = architecture.build(shape, weights, ops, max(max_model_len, config.block_size))
+        weights = LoadedWeights(parameters, checkpoint.iterate_tensors(placement.dtype), placement, str(path), ignored)
+        model = architecture.build(shape, weights, ops, max_positions)
+        weights.finish()
     logger.info("loaded %s: %s, %d layers, %s on %s", path, shape.architecture, shape.num_layers, placement.dtype, device)
     kv_cache_shape = KVCacheShape(shape.num_layers, config.block_size, shape.num_kv_heads, shape.head_dim)
     return LoadedModel(model, ops, shape, placement.dtype, kv_cache_shape, max_model_len)

@@ -47,12 +47,17 @@ def open_directory(directory: Path) -> DirectoryCheckpoint:
 def _iterate_file(path: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
+            for name in sorted(file.keys(), key=_layer_order):
                 yield name, file.get_tensor(name)
     except FileNotFoundError:
         raise ModelLoadError(f"{path}: missing, though {INDEX_NAME} lists it") from None
     except (SafetensorError, OSError) as error:
         raise ModelLoadError(f"{path}: cannot be read, it may be cut short: {error}") from error
+
+
+def _layer_order(name: str) -> list[tuple[int, str]]:
+    """Layer 2 before layer 10: a model takes its layers in their order, and what comes before its turn has to wait in memory."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
 
 
 def _stored_dtype(directory: Path) -> torch.dtype:

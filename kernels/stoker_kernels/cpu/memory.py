@@ -17,6 +17,14 @@ def allocate(num_elements: int, dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(pages, dtype=dtype, count=num_elements, offset=start)
 
 
+def allocate_apart(num_elements: int, dtype: torch.dtype) -> Tensor:
+    """A zeroed tensor of one dimension and at least one element in small pages of its own, which go back to the system with it.
+
+    What malloc takes back it keeps, in pieces, where something that stays lies between.
+    """
+    return torch.frombuffer(mmap.mmap(-1, num_elements * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=dtype)
+
+
 class Arena:
     """Tensors side by side: most weights are too small to have large pages of their own. A region of them is given back when the last one in it is gone.
 

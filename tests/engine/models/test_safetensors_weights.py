@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from stoker_engine.errors import ModelLoadError
+from stoker_engine.models.safetensors_weights import open_directory
 
 LogitsOf = Callable[..., torch.Tensor]
 
@@ -108,3 +109,10 @@ def test_a_tensor_of_integers_is_refused(tiny: Any) -> None:
     tiny.edit_tensors(lambda tensors: tensors | {"model.norm.weight": torch.ones(64, dtype=torch.int8)})
     with pytest.raises(ModelLoadError, match=r"tensor model\.norm\.weight has the dtype torch\.int8"):
         tiny.load()
+
+
+def test_tensors_come_in_the_order_of_the_layers(tiny: Any) -> None:
+    tiny.write(num_hidden_layers=11)
+    names = [name for name, _ in open_directory(tiny.path).iterate_tensors(torch.float32)]
+    layers = [int(name.split(".")[2]) for name in names if ".layers." in name]
+    assert layers == sorted(layers) and layers[-1] == 10

@@ -3,7 +3,7 @@ import gc
 import psutil
 import torch
 
-from stoker_kernels.cpu.memory import ALIGNMENT, LARGE_PAGE, REGION_BYTES, Arena, allocate
+from stoker_kernels.cpu.memory import ALIGNMENT, LARGE_PAGE, REGION_BYTES, Arena, allocate, allocate_apart
 
 MIB = 1 << 20
 
@@ -57,3 +57,14 @@ def test_an_arena_takes_memory_where_it_was_written_and_gives_it_back_when_all_i
     assert resident_bytes() - start > 36 * MIB
     del arena, tensors, tensor
     assert resident_bytes() - start < 8 * MIB
+
+
+def test_memory_apart_goes_with_its_tensor_whatever_stays_beside_it() -> None:
+    start = resident_bytes()
+    kept = []
+    for _ in range(30):
+        large = allocate_apart(2 * MIB, torch.uint8).fill_(1)
+        kept.append(torch.ones(500))
+        del large
+    assert resident_bytes() - start < 8 * MIB
+    assert all(tensor.sum() == 500 for tensor in kept)
