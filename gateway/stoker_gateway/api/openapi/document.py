@@ -94,8 +94,7 @@ def _operation(path: str, operation: Operation, refs: dict[Any, Json]) -> Json:
 def _responses(operation: Operation, refs: dict[Any, Json]) -> Json:
     content: Json = {operation.page_type: _TEXT} if operation.answer is None else {"application/json": {"schema": refs[operation.answer]}}
     if operation.events:
-        stream = {"schema": {"type": "string"}, "x-event-schema": {"anyOf": [refs[event] for event in operation.events]}}
-        content = {**content, "text/event-stream": stream}
+        content = {**content, "text/event-stream": {"schema": _event_schema([refs[event] for event in operation.events])}}
     responses: dict[str, Json] = {"200": {"description": "OK", "content": content}}
     if operation.links:
         links = {_operation_id(*link): {"operationId": _operation_id(*link), "parameters": {"response_id": "$response.body#/id"}} for link in operation.links}
@@ -104,6 +103,12 @@ def _responses(operation: Operation, refs: dict[Any, Json]) -> Json:
         responses["503"] = {"description": "Not now", "content": content}
     error = {"application/json": {"schema": refs[operation.error]}}
     return responses | {str(status): {"description": HTTPStatus(status).phrase, "content": error} for status in operation.errors}
+
+
+def _event_schema(data: list[Json]) -> Json:
+    """Of each event of a stream. Its data is one of these in JSON, but for the `[DONE]` that ends some streams."""
+    properties = {"event": {"type": "string"}, "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": data}}}
+    return {"type": "object", "properties": properties, "required": ["data"]}
 
 
 def _path_parameter(name: str) -> Json:
