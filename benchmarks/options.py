@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bandwidth import read_bandwidth
 from peers import Peer, find, parse_peer
@@ -60,9 +61,11 @@ def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_R
     parser.add_argument("--model", metavar="URI", help=f"the model we serve (default: the peers' directory, else {DEMO_MODEL})")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of our engine, named as its flag: max-num-seqs=64")
     parser.add_argument("--only", action="append", choices=lines, help="measure this line only; repeatable")
-    parser.add_argument("--rounds", type=int, default=num_rounds, help="steady rounds of each line (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=MAX_REPEATS, help="most rounds more, of each line, to find steady ones (default: %(default)s)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the real number of requests or repetitions, to try a benchmark out")
+    parser.add_argument("--rounds", type=partial(_integer, minimum=1), default=num_rounds, help="steady rounds of each line (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=partial(_integer, minimum=0), default=MAX_REPEATS, help="most rounds more, of each line, to find steady ones (default: %(default)s)"
+    )
+    parser.add_argument("--scale", type=_share, default=1.0, help="share of the real number of requests or repetitions, to try a benchmark out")
     arguments = parser.parse_args()
     try:
         peers = tuple(parse_peer(text) for text in arguments.peer)
@@ -71,6 +74,18 @@ def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_R
         parser.error(str(error))
     model_uri = arguments.model or (f"file://{peers[0].model}" if peers else DEMO_MODEL)
     return Options(peers, model_uri, arguments.scale, arguments.rounds, arguments.repeats, settings, tuple(arguments.only or lines))
+
+
+def _integer(text: str, minimum: int) -> int:
+    if (number := int(text)) < minimum:
+        raise argparse.ArgumentTypeError(f"must be at least {minimum}, got {text}")
+    return number
+
+
+def _share(text: str) -> float:
+    if not 0 < (number := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 1, got {text}")
+    return number
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,20 @@ class Program:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log_path: Path, *, stdin: int | None = None, stdout: int | None = None) -> None:
         self._command = command
         self._log_path = log_path
+        self._known = set[psutil.Process]()
         with log_path.open("wb") as log:
             self.process = subprocess.Popen(command, env={**os.environ, **environment}, stdin=stdin, stdout=log if stdout is None else stdout, stderr=log)
 
     @property
     def family(self) -> list[psutil.Process]:
-        """The process and its descendants, parents first."""
-        parent = psutil.Process(self.process.pid)
-        return [parent, *parent.children(recursive=True)]
+        """The process and its descendants, parents first; empty once it has ended."""
+        try:
+            parent = psutil.Process(self.process.pid)
+            family = [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+        self._known.update(family)
+        return family
 
     @property
     def pss_bytes(self) -> int:
@@ -40,7 +46,7 @@ class Program:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Runs inside the block and stands still after it, so that it takes nothing from others."""
-        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT, self.family)
         try:
             yield
         finally:
@@ -48,7 +54,7 @@ class Program:
 
     def stand_still(self) -> None:
         """Until `running` or `stop`."""
-        self._signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP, self.family)
 
     def check_alive(self) -> None:
         """Raises RuntimeError with its last words where it has ended."""
@@ -59,22 +65,29 @@ class Program:
         return self._log_path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for all where that does not end it in time."""
-        if self.process.poll() is not None:
-            return
-        self._signal(signal.SIGCONT)
-        family = self.family
+        """SIGTERM, and SIGKILL for all where that does not end it in time.
+
+        An interrupt reaches all processes of a terminal: this one may have ended before, while a descendant of it that stands still has nobody else to go on.
+        """
+        self._known.update(self.family)
+        self._signal(signal.SIGCONT, self._known)
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for process in psutil.wait_procs(family[1:], timeout=STOP_SECONDS)[1]:
+        descendants = [process for process in self._known if process.pid != self.process.pid]
+        for process in psutil.wait_procs(descendants, timeout=STOP_SECONDS)[1]:
             process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self.family:
+    @staticmethod
+    def _signal(number: signal.Signals, processes: Iterable[psutil.Process]) -> None:
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
@@ -92,8 +105,9 @@ class Driver(Program):
 
     def ask(self, request: Mapping[str, object]) -> dict[str, Any]:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended: reading says how
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
         return self._read()
 
     def _read(self) -> dict[str, Any]:

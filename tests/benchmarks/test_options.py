@@ -1,0 +1,36 @@
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from options import read_options
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "reason"),
+    [
+        ("--rounds", "0", "must be at least 1, got 0"),
+        ("--repeats", "-1", "must be at least 0, got -1"),
+        ("--scale", "0", "must be above 0 and at most 1, got 0"),
+        ("--scale", "-1", "must be above 0 and at most 1, got -1"),
+        ("--scale", "nan", "must be above 0 and at most 1, got nan"),
+        ("--scale", "2", "must be above 0 and at most 1, got 2"),
+        ("--set", "max-num-seqs", "expected NAME=VALUE"),
+    ],
+)
+def test_a_flag_that_measures_nothing_is_refused_before_anything_starts(
+    flag: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark", f"{flag}={value}"])
+    with pytest.raises(SystemExit) as ended:
+        read_options("", ["line"])
+    assert ended.value.code == 2
+    assert flag in (message := capsys.readouterr().err) and reason in message
