@@ -105,6 +105,15 @@ def tools_are_called_and_answered() -> None:
     assert bound.invoke("Hello?").text == "Hello! How can I help?"
 
 
+def responses_call_tools_too() -> None:
+    bound = ChatOpenAI(model="scripted", base_url=f"{TOOLS_URL}/v1", max_retries=0, use_responses_api=True).bind_tools([get_weather])
+    asked = [messages.HumanMessage("Weather in Paris?")]
+    for answer in (bound.invoke(asked), joined(list(bound.stream(asked)))):
+        (call,) = answer.tool_calls
+        assert call["args"] == {"city": "Paris", "days": 2}
+        assert bound.invoke([*asked, answer, get_weather.invoke(call)]).text == "It is sunny in Paris, at 21 degrees."
+
+
 def responses_are_messages_too() -> None:
     answer = smollm2(use_responses_api=True).invoke(QUESTION)
     assert "Paris" in answer.text
@@ -119,3 +128,4 @@ a_schema_is_followed()
 a_schema_is_a_tool()
 tools_are_called_and_answered()
 responses_are_messages_too()
+responses_call_tools_too()
