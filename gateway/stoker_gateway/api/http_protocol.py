@@ -11,6 +11,9 @@ MAX_HEADER_BYTES = 64 * 1024
 
 MAX_HEADERS = 256
 
+MAX_PARSED_BYTES = 16 * 1024
+"""At once: what comes in one piece with the end of a head goes uncounted."""
+
 HEAD_SECONDS = 75.0
 """How long a connection may take for the head of its first request, or for the rest of one that has begun: as long as an idle one is kept."""
 
@@ -35,6 +38,11 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        for start in range(0, len(data), MAX_PARSED_BYTES):
+            if not self.transport.is_closing():
+                self._parse(data[start : start + MAX_PARSED_BYTES])
+
+    def _parse(self, data: bytes) -> None:
         self._num_unfinished_bytes += len(data)
         super().data_received(data)
         if self._num_unfinished_bytes and self._head_timer is None:
