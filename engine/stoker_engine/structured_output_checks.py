@@ -1,5 +1,7 @@
 """Checks of StructuredOutputs that need no compiler: size, depth, and the shape of the JSON. Imports no torch."""
 
+import re
+
 import msgspec
 
 from stoker_engine.errors import ParameterError
@@ -12,6 +14,8 @@ MAX_DEPTH = 64
 MAX_CHOICES = 4096
 MAX_AFTER_TOKEN_IDS = 64
 
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+"""Of JSON."""
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
@@ -38,13 +42,14 @@ def _find_problem(wanted: StructuredOutputs) -> str | None:
         return "json_object must be true alone" if value else None
     if not value.strip() and kind != "regex":
         return f"{kind} must not be empty"
-    if _depth(value) > MAX_DEPTH:
-        return f"{kind} must be nested at most {MAX_DEPTH} deep"
+    depth = _depth(_STRING.sub("", value) if kind in _JSON_TYPES else value)
+    if depth > MAX_DEPTH:
+        return f"{kind} must be nested at most {MAX_DEPTH} deep, got {depth}"
     return _find_json_problem(kind, value) if kind in _JSON_TYPES else None
 
 
 def _depth(text: str) -> int:
-    """How many brackets are open at once, those in strings included: never less than the true depth of what a compiler would walk."""
+    """How many brackets are open at once."""
     depth = deepest = 0
     for character in text:
         if character in _OPENING:
@@ -69,5 +74,5 @@ def _find_json_problem(kind: str, value: str) -> str | None:
     except (msgspec.DecodeError, RecursionError) as error:
         return f"{kind} must be {words}: {error}"
     if kind == "choice" and not (content and all(content) and len(content) <= MAX_CHOICES):
-        return f"choice must have 1 to {MAX_CHOICES} strings, none of them empty"
+        return f"choice must have 1 to {MAX_CHOICES} strings, none of them empty, got {len(content)}"
     return None

@@ -34,6 +34,10 @@ def test_what_has_the_right_shape_is_left_to_the_compiler(wanted: StructuredOutp
         (StructuredOutputs("regex", "a" * (MAX_CHARACTERS + 1)), f"regex must have at most {MAX_CHARACTERS} characters, got {MAX_CHARACTERS + 1}"),
         (StructuredOutputs("regex", "(" * (MAX_DEPTH + 1)), f"regex must be nested at most {MAX_DEPTH} deep"),
         (StructuredOutputs("json", '{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1)), f"json must be nested at most {MAX_DEPTH} deep"),
+        (
+            StructuredOutputs("json", '["]",' * (MAX_DEPTH + 1) + "1" + "]" * (MAX_DEPTH + 1)),
+            f"json must be nested at most {MAX_DEPTH} deep, got {MAX_DEPTH + 1}",
+        ),
         (StructuredOutputs("choice", "[]"), f"choice must have 1 to {MAX_CHOICES} strings, none of them empty"),
         (StructuredOutputs("choice", '["a", ""]'), f"choice must have 1 to {MAX_CHOICES} strings, none of them empty"),
         (StructuredOutputs("choice", '["a", 1]'), "choice must be a list of strings: Expected `str`, got `int` - at `$[1]`"),

@@ -130,8 +130,9 @@ class EngineCore:
         if not self.has_work():
             self.control.fire_if_idle()
             return StepResult({}, executed=False)
+        has_news = self.scheduler.has_news()
         update = self._stepping.step()
-        if update.outputs is None:
+        if update.outputs is None or not (update.outputs or update.executed or has_news):
             return StepResult({}, update.executed)
         return StepResult(self._stamp(update.outputs), update.executed)
 

@@ -10,6 +10,7 @@ from stoker_engine.core.engine_link import EngineLink
 from stoker_engine.core.input_decoder import AbortRequests, AddRequest, CallUtility, ClientInput, RejectRequest
 from stoker_engine.core.input_thread import ClientConnected, ClientLost, EngineInput, ExecutorFailed, Wakeup
 from stoker_engine.core.shutdown import Shutdown, ShutdownState
+from stoker_engine.core.structured_output import count_computable
 from stoker_engine.core.utility import UtilityCalls
 from stoker_engine.executor.base import Executor, ExecutorFailedError
 from stoker_engine.finish_reason import FinishReason
@@ -69,11 +70,11 @@ class EngineCoreProc(EngineCore):
 
     def _process_engine_step(self) -> None:
         pulse = self._link.pulse
-        pulse.step_begins(self.scheduler.num_unfinished_requests)
+        pulse.step_begins(count_computable(self.scheduler.state))
         try:
             result = self.step()
         finally:
-            pulse.step_ended(self.scheduler.num_unfinished_requests)
+            pulse.step_ended(count_computable(self.scheduler.state))
         if result.executed:
             pulse.computed()
         self._send(result.outputs)

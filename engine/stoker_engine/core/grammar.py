@@ -17,7 +17,8 @@ class Grammar(Protocol):
         """The tokens allowed next: bit i % 8 of byte i // 8 is set where token i is. Tokens past its end are not allowed. None: every token is."""
 
     def accept(self, token_ids: Sequence[int]) -> bool:
-        """Takes in what was sampled; False where the grammar does not allow it. Raises ParameterError for a grammar that takes too long to follow."""
+        """Takes in what was sampled; False where the grammar does not allow it. Raises ParameterError for a grammar that takes too long to follow,
+        EngineGenerateError where that is not the request's fault."""
 
     def is_terminated(self) -> bool:
         """Whether the output is complete: nothing may follow, but the end."""

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from stoker_engine.core.request import Request
-from stoker_engine.errors import ParameterError
+from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.protocol import (
     MAX_ARRAY_FRAMES,
     MAX_REQUEST_ID_LENGTH,
@@ -103,7 +103,7 @@ class InputDecoder:
             return RejectRequest(client, request_id, 0, f"the request cannot be decoded: {error}")
         try:
             return AddRequest(client, self._preprocess(request))
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError, EngineGenerateError) as error:
             parameter = error.parameter if isinstance(error, ParameterError) else None
             return RejectRequest(client, request.request_id, request.client_index, str(error), parameter)
 

@@ -62,8 +62,8 @@ class Scheduler:
         self.state.pause_state = pause_state
 
     def has_requests(self) -> bool:
-        """Whether there is a reason for a step: a request that may run, or an end that the worker or a client has not been told."""
-        return self._has_news() or self._has_runnable_requests()
+        """Whether there is a reason for a step: a request that may run, or news."""
+        return self.has_news() or self._has_runnable_requests()
 
     def add_request(self, request: Request) -> None:
         """Queues a request. One that could never run ends with the next `update_from_output`. Raises DuplicateRequestError for a live id."""
@@ -156,7 +156,8 @@ class Scheduler:
             num_deferred=len(self.state.awaiting_grammar),
         )
 
-    def _has_news(self) -> bool:
+    def has_news(self) -> bool:
+        """There is an end that the worker or a client has not been told."""
         return bool(self._finished_request_ids or self._preempted_request_ids or self._answers)
 
     def _has_runnable_requests(self) -> bool:

@@ -6,7 +6,7 @@ from stoker_engine.core.request import Request, RequestStatus
 from stoker_engine.core.scheduler_state import SchedulerLimits, SchedulerState
 from stoker_engine.core.step_plan import StepPlan
 from stoker_engine.core.stop_check import check_stop
-from stoker_engine.errors import ParameterError
+from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.protocol import EngineCoreOutput, LogprobsLists
 
 _LIVE = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
@@ -85,6 +85,8 @@ def _accept(request: Request, grammar: Grammar, token_ids: list[int]) -> EngineC
             return fail_request(request, f"the grammar does not allow the tokens {token_ids}")
     except ParameterError as error:
         return fail_request(request, str(error), error.parameter)
+    except EngineGenerateError as error:
+        return fail_request(request, str(error))
     return None
 
 

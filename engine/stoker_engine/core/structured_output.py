@@ -24,6 +24,11 @@ def queue_compiled(state: SchedulerState) -> list[tuple[Request, EngineCoreOutpu
     return [(request, answer) for request, answer in answers if answer is not None]
 
 
+def count_computable(state: SchedulerState) -> int:
+    """Requests that wait for no grammar: an engine that computes nothing of them hangs."""
+    return len(state.requests) - len(state.awaiting_grammar)
+
+
 def _queue_if_compiled(state: SchedulerState, request: Request) -> EngineCoreOutput | None:
     if request.grammar is None:
         raise RuntimeError(f"request {request.request_id} waits for a grammar and has none")

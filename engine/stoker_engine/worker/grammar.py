@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarMatcher, TokenizerInfo
 
 MATCH_SECONDS = 0.25
+"""What a request may take of the steps' thread before it is told to end, and MATCH_SECONDS_PER_TOKEN what each token gives back of it. A schema takes 0.02 ms
+for a token, an ambiguous grammar soon a second; the one call that takes too long is waited for."""
 MATCH_SECONDS_PER_TOKEN = 0.005
-"""What a request may take of the steps' thread: a schema takes 0.02 ms for each token, an ambiguous grammar soon a second."""
 
 
 class XGrammarSource:
@@ -84,6 +85,10 @@ class XGrammar:
             self._start(future.result())
         except GrammarRefusedError as error:
             raise ParameterError(f"{self._parameter}: {error}", self._parameter) from None
+        except EngineGenerateError:
+            raise
+        except Exception as error:
+            raise EngineGenerateError(f"{self._parameter}: the grammar cannot be used: {error}") from error
         self._compiled = None
         return True
 
@@ -91,6 +96,15 @@ class XGrammar:
         return None if self._after else self._bits.tobytes()
 
     def accept(self, token_ids: Sequence[int]) -> bool:
+        try:
+            return self._follow(token_ids)
+        except RuntimeError as error:  # the library's own
+            raise EngineGenerateError(f"{self._parameter}: the grammar cannot be followed: {error}") from error
+
+    def is_terminated(self) -> bool:
+        return self._is_complete and not self._after
+
+    def _follow(self, token_ids: Sequence[int]) -> bool:
         matcher = self._started()
         begin = time.thread_time()
         for token_id in token_ids:
@@ -105,18 +119,17 @@ class XGrammar:
             raise ParameterError(f"{self._parameter}: the grammar is too ambiguous: to follow it takes more than is left for other requests", self._parameter)
         return True
 
-    def is_terminated(self) -> bool:
-        return self._is_complete and not self._after
-
     def _start(self, compiled: "CompiledGrammar") -> None:
         from xgrammar import GrammarMatcher
 
         self._matcher = matcher = GrammarMatcher(compiled)
         self._bits = np.zeros((1, -(-compiled.tokenizer_info.vocab_size // 32)), dtype=np.int32)
+        begin = time.thread_time()
         self._not_ends = ~self._bits
         for token_id in matcher.stop_token_ids:
             self._not_ends.view(np.uint32)[0, token_id // 32] &= ~np.uint32(1 << token_id % 32)
         self._fill(matcher)
+        self._seconds_left -= time.thread_time() - begin
         if not self._after and (self._is_complete or not self._bits.any()):
             raise GrammarRefusedError("it allows no output of any token")
 

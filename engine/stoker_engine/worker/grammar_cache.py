@@ -1,5 +1,6 @@
 """GrammarCache: compiled grammars by what they were made of, the least recently used leaving first."""
 
+import logging
 import threading
 import weakref
 from collections import OrderedDict
@@ -7,7 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, Protocol, TypeVar
 
-from stoker_engine.errors import EngineError
+from stoker_engine.errors import EngineError, EngineGenerateError
+
+logger = logging.getLogger(__name__)
 
 MAX_GRAMMARS = 256
 MAX_BYTES = 256 << 20
@@ -50,13 +53,17 @@ class GrammarCache(Generic[ItemT]):
         self._threads = ThreadPoolExecutor(NUM_COMPILING, thread_name_prefix="grammar")
 
     def get(self, kind: str, value: str) -> Wanted[ItemT]:
-        """Its future raises what `make` raises."""
+        """Its future raises what `make` raises. Raises EngineGenerateError where nothing more can be compiled."""
         key = kind, value
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                entry = self._entries[key] = _Entry()
-                self._threads.submit(self._compile, key, entry)
+                entry = _Entry()
+                try:
+                    self._threads.submit(self._compile, key, entry)
+                except RuntimeError as error:  # no thread can be started, or the engine ends
+                    raise EngineGenerateError(f"the grammar cannot be compiled: {error}") from error
+                self._entries[key] = entry
             self._entries.move_to_end(key)
             wanted = Wanted(entry.future)
             entry.wanted.add(wanted)
@@ -73,7 +80,9 @@ class GrammarCache(Generic[ItemT]):
                 return
         try:
             item = self._make(*key)
-        except (EngineError, ImportError, OSError, RuntimeError, ValueError) as error:  # whoever waits gets it
+        except Exception as error:
+            if not isinstance(error, EngineError):
+                logger.exception("the compiler of grammars failed")
             with self._lock:
                 self._forget(key, entry)
             entry.future.set_exception(error)

@@ -49,10 +49,12 @@ def main() -> None:
         if not descriptors:  # the engine is gone
             os._exit(0)
         if os.fork() == 0:
-            control.close()
-            _limit(cpu_seconds, memory_bytes)
-            _serve(socket.socket(fileno=descriptors[0]), compiler.run)
-            os._exit(0)
+            try:
+                control.close()
+                _limit(cpu_seconds, memory_bytes)
+                _serve(socket.socket(fileno=descriptors[0]), compiler.run)
+            finally:
+                os._exit(0)  # whatever happened: a copy of the server has nothing to tidy up
         os.close(descriptors[0])
 
 
@@ -72,7 +74,7 @@ def _serve(connection: socket.socket, run: Callable[[str, str], bytes]) -> None:
     job = msgspec.msgpack.decode(_read_all(connection), type=Job)
     try:
         answer = OK + run(job.kind, job.value)
-    except (ValueError, RuntimeError, TypeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         answer = REFUSED + (str(error) or type(error).__name__).encode(errors="replace")
     except MemoryError:
         return  # as where it is killed: the engine knows the limits

@@ -150,14 +150,14 @@ class AsyncMPClient:
     async def shutdown(self) -> None:
         if self._context.closed:
             return
+        if self._farewell is not None:
+            self._farewell[0].cancel()
         self._reader.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._calls.fail_all(EngineDeadError("the client is shut down"))
         await self._handshake.close()
-        if self._farewell is not None:
-            self._farewell[0].cancel()
         self._input.close(0)
         self._output.close(0)
         self._context.term()

@@ -22,6 +22,7 @@ class MessageReader:
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
         self._failure: asyncio.Future[None] = self._loop.create_future()
+        self._is_closed = False
         # The descriptor tells that something has changed, once: what came before now is read without it.
         self._loop.add_reader(self._fd, self.read)
         self._turn = self._loop.call_soon(self.read)
@@ -33,6 +34,8 @@ class MessageReader:
     def read(self) -> bool:
         """Handles messages that are there; True where there may be more, which are handled soon."""
         self._turn.cancel()
+        if self._is_closed:
+            return False
         try:
             for _ in range(MESSAGES_AT_ONCE):
                 self._handle(self._socket.recv_multipart(zmq.NOBLOCK))
@@ -48,5 +51,8 @@ class MessageReader:
 
     def close(self) -> None:
         """Reads no more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._loop.remove_reader(self._fd)
         self._turn.cancel()

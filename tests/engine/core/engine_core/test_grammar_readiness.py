@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from stoker_engine.core.request import RequestStatus
+from stoker_engine.core.structured_output import count_computable
 from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.finish_reason import FinishReason
 
@@ -72,6 +73,20 @@ def test_a_grammar_that_turns_out_to_be_wrong_fails_its_request_alone(late: tupl
     assert [(output.finish_reason, output.failure_message, output.failed_parameter) for output in outputs] == [(FinishReason.ERROR, str(error), parameter)]
     assert len(engine.engine.results["r0001"].token_ids) == 3
     engine.doubles.checks.idle(engine.engine)
+
+
+@pytest.mark.property("P27")
+def test_what_waits_for_its_grammar_alone_is_nothing_to_compute_and_nothing_to_tell(late: tuple[Any, LateGrammars]) -> None:
+    engine, grammars = late
+    engine.add([1, 2, 3], {"max_tokens": 8, "grammar": 4}, 0)
+    for _ in range(5):
+        assert engine.core.has_work()
+        assert count_computable(engine.engine.state) == 0
+        result = engine.core.step()
+        assert not result.executed
+        assert result.outputs == {}
+    grammars.ready = True
+    engine.settle()
 
 
 @pytest.mark.property("P27")

@@ -1,0 +1,52 @@
+from dataclasses import dataclass
+
+import pytest
+
+from stoker_engine.errors import EngineGenerateError
+from stoker_engine.worker.grammar_cache import GrammarCache
+
+
+@dataclass
+class Compiled:
+    value: str
+    memory_size_bytes: int = 1
+
+
+def test_a_grammar_is_compiled_once_for_all_who_want_it() -> None:
+    made: list[str] = []
+
+    def make(kind: str, value: str) -> Compiled:
+        made.append(value)
+        return Compiled(value)
+
+    cache = GrammarCache[Compiled](make)
+    wanted = [cache.get("json", "{}") for _ in range(3)]
+    assert {each.future.result(10).value for each in wanted} == {"{}"}
+    assert made == ["{}"]
+    cache.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyError("x"), OSError(24, "too many open files"), RuntimeError("no")])
+def test_whatever_goes_wrong_is_told_to_who_waits_and_the_next_one_tries_again(error: Exception) -> None:
+    errors = [error]
+
+    def make(kind: str, value: str) -> Compiled:
+        if errors:
+            raise errors.pop()
+        return Compiled(value)
+
+    cache = GrammarCache[Compiled](make)
+    first = cache.get("json", "{}")
+    with pytest.raises(type(error)):
+        first.future.result(10)
+    second = cache.get("json", "{}")
+    assert second.future.result(10).value == "{}"
+    cache.close()
+
+
+def test_a_cache_that_can_compile_nothing_more_says_so_and_remembers_nothing() -> None:
+    cache = GrammarCache[Compiled](lambda kind, value: Compiled(value))
+    cache.close()
+    for _ in range(2):
+        with pytest.raises(EngineGenerateError, match="cannot be compiled"):
+            cache.get("json", "{}")
