@@ -133,12 +133,15 @@ def _eos_token_ids(own: int | None, generation: int | list[int] | None) -> tuple
 
 
 def _chat_templates(directory: Path, config: _TokenizerConfig) -> dict[str, str]:
-    """By name. Files of their own win over the entry in tokenizer_config.json."""
+    """By name. A file of its own wins over the entry of its name in tokenizer_config.json."""
     paths = {path.stem: path for path in (directory / "additional_chat_templates").glob("*.jinja")}
     if (main := directory / "chat_template.jinja").is_file():
         paths["default"] = main
-    if paths:
-        return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
+    from_files = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
+    return {**_configured_templates(config), **from_files}
+
+
+def _configured_templates(config: _TokenizerConfig) -> dict[str, str]:
     if isinstance(config.chat_template, list):
         return {entry.name: entry.template for entry in config.chat_template}
     return {} if config.chat_template is None else {"default": config.chat_template}

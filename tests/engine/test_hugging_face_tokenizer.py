@@ -99,6 +99,13 @@ def test_a_template_for_tools_is_known(backend: Backend, write_model: WriteModel
     assert (load_tokenizer(directory).chat_template, load_tokenizer(directory).tool_template) == ("main", "file")
 
 
+def test_a_template_file_for_tools_leaves_the_default_of_the_tokenizer_config(backend: Backend, write_model: WriteModel) -> None:
+    directory = write_model(backend, tokenizer_config={"chat_template": "in the config"})
+    (directory / "additional_chat_templates").mkdir()
+    (directory / "additional_chat_templates" / "tool_use.jinja").write_text("file")
+    assert (load_tokenizer(directory).chat_template, load_tokenizer(directory).tool_template) == ("in the config", "file")
+
+
 def test_a_chat_template_file_wins_over_the_tokenizer_config(backend: Backend, write_model: WriteModel) -> None:
     directory = write_model(backend, tokenizer_config={"chat_template": "in the config"})
     (directory / "chat_template.jinja").write_text("in the file")
