@@ -29,7 +29,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
     "string": (str,),
-    "integer": (int, float),
+    "integer": (int,),
     "number": (int, float),
     "boolean": (bool,),
     "null": (type(None),),
@@ -94,19 +94,24 @@ def _check_combination(schema: Mapping[str, Any]) -> str | None:
     alone = next((name for name in _ALONE if name in schema), None)
     if alone is None:
         return None
-    beside = next((name for name in schema if name not in _ANNOTATIONS and name != alone), None)
-    if beside == "type" and alone in ("const", "enum"):
-        values = schema["enum"] if alone == "enum" else [schema["const"]]
-        types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        others = [name for name in schema if name not in _ANNOTATIONS and name not in (alone, "type")]
-        if isinstance(values, list) and all(_is_of(value, types) for value in values) and not others:
-            return None
-        return f"{alone} has a value that is not of type {schema['type']}" if not others else f"{others[0]} beside {alone} is not supported"
-    return None if beside is None else f"{beside} beside {alone} is not supported"
+    names = {alone, "type"} if alone in ("const", "enum") else {alone}
+    other = next((name for name in schema if name not in _ANNOTATIONS and name not in names), None)
+    if other is not None:
+        return f"{other} beside {alone} is not supported"
+    if "type" not in schema:
+        return None
+    values = schema["enum"] if alone == "enum" else [schema["const"]]
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    fits = isinstance(values, list) and all(any(_is_of(value, name) for name in types) for value in values)
+    return None if fits else f"{alone} has a value that is not of type {schema['type']}"
 
 
-def _is_of(value: Any, types: list[Any]) -> bool:
-    return any(isinstance(value, _PYTHON_TYPES.get(name, ())) and (name == "boolean" or not isinstance(value, bool)) for name in types)
+def _is_of(value: Any, name: Any) -> bool:
+    if isinstance(value, bool):
+        return name == "boolean"
+    if name == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(name, str) and isinstance(value, _PYTHON_TYPES.get(name, ()))
 
 
 def _check_types(schema: Mapping[str, Any]) -> str | None:
