@@ -51,7 +51,9 @@ class ChatTemplate:
         """The prompt's text. Raises ParameterError with the template's own message where the template refuses or fails."""
         if clash := _RESERVED.intersection(template_kwargs):
             raise ParameterError(f"chat_template_kwargs must not hold {min(clash)!r}.", "chat_template_kwargs")
-        messages = missing_content_as(self._missing_content, messages if self._knows_developer else developer_as_system(messages))
+        messages = missing_content_as(self._missing_content, messages)
+        if not self._knows_developer:
+            messages = developer_as_system(messages)
         variables = {**self._special_tokens, **template_kwargs, "tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt}
         if not continue_final_message:
             return self._render(messages, variables)

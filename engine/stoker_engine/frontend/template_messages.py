@@ -18,7 +18,7 @@ def developer_as_system(messages: list[TemplateMessage]) -> list[TemplateMessage
     num_leading = next((index for index, message in enumerate(renamed) if message["role"] != "system"), len(renamed))
     if num_leading < 2:
         return renamed
-    content = "\n\n".join(str(message["content"]) for message in renamed[:num_leading])
+    content = "\n\n".join(str(message["content"]) for message in renamed[:num_leading] if message.get("content"))
     return [{"role": "system", "content": content}, *renamed[num_leading:]]
 
 

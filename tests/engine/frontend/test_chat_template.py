@@ -133,6 +133,13 @@ def test_a_system_and_a_developer_message_become_one_system_block() -> None:
     assert rendered.count("<system>") == 1 and 0 < rendered.index("A") < rendered.index("B") < rendered.index("<user>")
 
 
+@pytest.mark.parametrize("source", [NULL_CONTENT, SYSTEM_FIRST])
+@pytest.mark.parametrize("empty", [{}, {"content": None}, {"content": None, "tool_calls": CALLING[1]["tool_calls"]}])
+def test_a_system_message_without_content_adds_nothing_to_the_system_block(source: str, empty: dict[str, Any]) -> None:
+    developer = {"role": "developer", "content": "B"}
+    assert render(source, [{"role": "system", **empty}, developer, USER]) == render(source, [developer, USER])
+
+
 @pytest.mark.case("C011")
 def test_a_template_that_mentions_developers_gets_them() -> None:
     assert render(CHATML + "{# developer #}", [{"role": "developer", "content": "x"}]).startswith("<|im_start|>developer")
