@@ -4,7 +4,7 @@ import msgspec
 
 from stoker_engine.sampling_params import StructuredOutputs
 from stoker_gateway.openai.errors import ApiError
-from stoker_gateway.openai.structured_outputs import JsonSchema, JsonSchemaFormat, ResponseFormat, StructuredOutputsRequest, check_strict
+from stoker_gateway.openai.structured_outputs import JsonSchemaFormat, ResponseFormat, StructuredOutputsRequest, check_strict, schema_text
 
 
 def structured_outputs(response_format: ResponseFormat | None, extra: StructuredOutputsRequest | None) -> StructuredOutputs | None:
@@ -18,10 +18,11 @@ def structured_outputs(response_format: ResponseFormat | None, extra: Structured
 
 
 def json_schema_output(named: JsonSchemaFormat, param: str) -> StructuredOutputs:
-    """The form of a named schema, for the request field `param`. Raises ApiError (400) where it is strict and leaves something open."""
+    """The form of a named schema, for the request field `param`. Raises ApiError (400) where it is too large, or strict and leaves something open."""
+    text = schema_text(named.schema, f"{param}.schema")
     if named.strict:
         check_strict(named.name, named.schema, f"{param}.schema")
-    return StructuredOutputs("json", _text(named.schema), parameter=param)
+    return StructuredOutputs("json", text, parameter=param)
 
 
 def _of_response_format(wanted: ResponseFormat) -> StructuredOutputs | None:
@@ -43,9 +44,9 @@ def _of_structured_outputs(wanted: StructuredOutputsRequest) -> StructuredOutput
     ((kind, value),) = given.items()
     if kind == "json_object" and not value:
         raise ApiError("structured_outputs.json_object must be true where it is given.", param="structured_outputs.json_object")
-    text = "" if kind == "json_object" else _text(value)
+    text = "" if kind == "json_object" else schema_text(value, f"structured_outputs.{kind}") if isinstance(value, dict) else _text(value)
     return msgspec.convert([kind, text, [], f"structured_outputs.{kind}"], StructuredOutputs)
 
 
-def _text(value: str | list[str] | JsonSchema) -> str:
+def _text(value: str | list[str]) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

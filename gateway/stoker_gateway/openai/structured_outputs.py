@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from stoker_engine.structured_output_checks import MAX_CHARACTERS
 from stoker_gateway.openai.errors import ApiError
 
 SchemaName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]+\Z", min_length=1, max_length=64)]
@@ -37,6 +38,14 @@ class StructuredOutputsRequest(msgspec.Struct, kw_only=True, forbid_unknown_fiel
     structural_tag: str | dict[str, Any] | None = None
 
 
+def schema_text(schema: JsonSchema, param: str) -> str:
+    """The schema as JSON. Raises ApiError (400) for one that is too large for the engine; how deep it is was checked with the whole body."""
+    text = msgspec.json.encode(schema).decode()
+    if len(text) > MAX_CHARACTERS:
+        raise ApiError(f"{param} must have at most {MAX_CHARACTERS} characters as JSON, got {len(text)}.", param=param, code="invalid_json_schema")
+    return text
+
+
 def check_strict(name: str, schema: JsonSchema, param: str) -> None:
     """OpenAI's rules for `strict`: objects with all their properties required and no others. Raises ApiError (400) with the first place that breaks one."""
     if schema.get("type") != "object":
@@ -57,7 +66,8 @@ def _strict_problem(schema: JsonSchema) -> str | None:
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list):
         return "properties must be an object and required an array"
-    missing = next((key for key in properties if key not in required), None)
+    named = {key for key in required if isinstance(key, str)}
+    missing = next((key for key in properties if key not in named), None)
     return None if missing is None else f"required must name every property: {missing[:100]!r} is missing"
 
 

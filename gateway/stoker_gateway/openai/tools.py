@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from stoker_gateway.openai.errors import ApiError
-from stoker_gateway.openai.structured_outputs import check_strict
+from stoker_gateway.openai.structured_outputs import check_strict, schema_text
 
 MAX_TOOLS = 128
 
@@ -46,10 +46,12 @@ Tools = Annotated[list[Tool], Meta(min_length=1, max_length=MAX_TOOLS)]
 
 
 def check_tools(tools: Sequence[Tool] | None, choice: ToolChoice | None) -> None:
-    """Raises ApiError (400) for two functions of one name, a strict one that leaves something open, and a choice of what is not offered."""
+    """Raises ApiError (400) for two functions of one name, a strict one that is too large or leaves something open, and a choice of what is not offered."""
     for index, tool in enumerate(tools or ()):
         if tool.function.strict and tool.function.parameters:
-            check_strict(tool.function.name, tool.function.parameters, f"tools[{index}].function.parameters")
+            param = f"tools[{index}].function.parameters"
+            schema_text(tool.function.parameters, param)
+            check_strict(tool.function.name, tool.function.parameters, param)
     names = [tool.function.name for tool in tools or ()]
     for index, name in enumerate(names):
         if name in names[:index]:

@@ -1,12 +1,18 @@
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from stoker_engine.sampling_params import StructuredOutputs
+from stoker_gateway.anthropic.request import MessagesRequest
+from stoker_gateway.api.messages.chat import chat_request as message_chat
+from stoker_gateway.api.responses.conversation import chat_request as response_chat
 from stoker_gateway.api.sampling import chat_sampling_params, completion_sampling_params
 from stoker_gateway.openai.decode import decode_chat_completion_request, decode_completion_request
 from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.responses.request import ResponsesRequest
+from stoker_gateway.openai.structured_outputs import check_strict
 
 INTEGER = {"type": "integer"}
 CLOSED = {"type": "object", "properties": {"b": INTEGER, "a": INTEGER}, "required": ["a", "b"], "additionalProperties": False}
@@ -88,6 +94,56 @@ def test_a_strict_schema_leaves_nothing_open(schema: dict[str, Any], problem: st
     assert error.value.message == f"Invalid schema for 'point' with strict: {problem}."
     assert (error.value.param, error.value.code) == ("response_format.json_schema.schema", "invalid_json_schema")
     assert chat(**schema_format(schema)) is not None
+
+
+class Counted(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_each_property_of_a_strict_schema_is_looked_up_once() -> None:
+    names = [Counted(f"p{index}") for index in range(1000)]
+    properties = {name: INTEGER for name in names}
+    Counted.compared = 0
+    check_strict("point", {"type": "object", "properties": properties, "required": [str(name) for name in names], "additionalProperties": False}, "x")
+    assert Counted.compared <= 2 * len(names)
+
+
+@pytest.mark.parametrize("fields", [{"strict": True}, {}])
+def test_a_schema_that_no_engine_takes_is_refused_before_it_is_walked(fields: dict[str, Any]) -> None:
+    names = [f"property_{index}" for index in range(10_000)]
+    large = {**CLOSED, "properties": dict.fromkeys(names, True), "required": names}
+    with pytest.raises(ApiError, match="at most 131072 characters as JSON") as error:
+        chat(**schema_format(large, **fields))
+    assert (error.value.param, error.value.code) == ("response_format.json_schema.schema", "invalid_json_schema")
+    with pytest.raises(ApiError) as error:
+        chat(structured_outputs={"json": large})
+    assert error.value.param == "structured_outputs.json"
+
+
+def test_a_strict_tool_that_no_engine_takes_is_refused_in_all_three_apis() -> None:
+    names = [f"property_{index}" for index in range(10_000)]
+    large = {**CLOSED, "properties": dict.fromkeys(names, True), "required": names}
+    message = {"role": "user", "content": "x"}
+    responses = msgspec.convert(
+        {"model": "m", "input": "x", "tools": [{"type": "function", "name": "f", "parameters": large, "strict": True}]}, ResponsesRequest
+    )
+    tools = [{"name": "f", "input_schema": large, "strict": True}]
+    messages = msgspec.convert({"model": "m", "max_tokens": 1, "messages": [message], "tools": tools}, MessagesRequest)
+    calls: list[Callable[[], object]] = [
+        lambda: chat(tools=[{"type": "function", "function": {"name": "f", "parameters": large, "strict": True}}]),
+        lambda: response_chat(responses, []),
+        lambda: message_chat(messages),
+    ]
+    for call in calls:
+        with pytest.raises(ApiError, match=r"tools\[0\].function.parameters must have at most 131072 characters"):
+            call()
 
 
 def test_completions_take_the_same_fields() -> None:

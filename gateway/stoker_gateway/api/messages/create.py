@@ -31,7 +31,7 @@ async def create_message(state: ApiState, http_request: Request) -> Response:
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
     request = await off_loop_if_long(len(body), lambda: decode_request(body, MessagesRequest, MESSAGES_RULES))
     state.check_model(request.model)
-    chat = chat_request(request)
+    chat = await off_loop_if_long(len(body), lambda: chat_request(request))
     params = chat_sampling_params(chat, state.sampling_defaults)
     state.check_ready()
     prompt = await off_loop_if_long(len(body), lambda: render_chat(state, chat))
@@ -51,7 +51,7 @@ async def count_tokens(state: ApiState, http_request: Request) -> Response:
     request = await off_loop_if_long(len(body), lambda: decode_request(body, CountTokensRequest, COUNT_TOKENS_RULES))
     state.check_model(request.model)
     max_model_len = state.check_ready().max_model_len
-    chat = prompt_request(request)
+    chat = await off_loop_if_long(len(body), lambda: prompt_request(request))
 
     def count() -> int:
         text = render_chat(state, chat).text

@@ -45,7 +45,7 @@ async def create_response(state: ApiState, http_request: Request) -> HttpRespons
     earlier = _earlier(state, request)
     conversation = [*earlier, *input_items(request, earlier)]
     with own_names():
-        chat = chat_request(request, conversation)
+        chat = await off_loop_if_long(len(body), lambda: chat_request(request, conversation))
         params = chat_sampling_params(chat, state.sampling_defaults)
         state.check_ready()
         prompt = await off_loop_if_long(len(body) + conversation_bytes(conversation), lambda: render_chat(state, chat))
