@@ -30,6 +30,29 @@ def test_what_is_larger_than_the_store_is_not_kept() -> None:
     assert not store.put(stored("a", 101)) and len(store) == 0 and store.num_bytes == 0
 
 
+def test_what_finds_no_room_takes_nothing_from_others() -> None:
+    store = ResponseStore(max_responses=4, max_bytes=100)
+    running = stored("running", 50, "in_progress")
+    store.put_running(running)
+    assert store.put(stored("a", 25)) and store.put(stored("b", 25))
+    with pytest.raises(ApiError, match="background"):
+        store.put_running(stored("large", 51, "queued"))
+    assert not store.put(stored("over", 51)) and not store.grow(running, 51)
+    assert store.find("a") and store.find("b") and store.num_bytes == 100
+    assert store.put(stored("last", 50)) and (len(store), store.num_bytes) == (2, 100)
+
+
+def test_what_grows_takes_the_room_of_what_is_over() -> None:
+    store = ResponseStore(max_responses=4, max_bytes=100)
+    running = stored("running", 50, "in_progress")
+    store.put_running(running)
+    assert store.put(stored("old", 20)) and store.put(stored("new", 30))
+    assert store.grow(running, 20) and not store.find("old") and store.find("new")
+    assert (store.num_bytes, running.num_bytes) == (100, 70)
+    store.remove("running")
+    assert store.grow(running, 1000) and store.num_bytes == 30
+
+
 def test_what_still_runs_stays() -> None:
     store = ResponseStore(max_responses=2, max_bytes=100)
     store.put_running(stored("running", 90, "queued"))

@@ -28,13 +28,11 @@ class EventLog:
         self._events: list[bytes] = []
         self._is_over = False
         self._changed = asyncio.Event()
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(map(sys.getsizeof, self._events))
+        self.num_bytes = 0
 
     def add(self, event: bytes) -> None:
         self._events.append(event)
+        self.num_bytes += sys.getsizeof(event)
         self._wake()
 
     def end(self) -> None:
@@ -97,7 +95,7 @@ def _texts(item: ConversationItem) -> list[str]:
 class ResponseStore:
     def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
         self._max_responses = max_responses
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._stored: dict[str, StoredResponse] = {}
         self.num_bytes = 0
 
@@ -107,11 +105,7 @@ class ResponseStore:
     def put(self, stored: StoredResponse) -> bool:
         """Keeps it, or what it has become; older ones that are over make room. False where that is not enough: then it is not kept."""
         self.remove(stored.response.id)
-        for old in [old for old in self._stored.values() if old.is_over]:
-            if self._has_room(stored.num_bytes):
-                break
-            self.remove(old.response.id)
-        if not self._has_room(stored.num_bytes):
+        if not self._make_room(1, stored.num_bytes):
             return False
         self._stored[stored.response.id] = stored
         self.num_bytes += stored.num_bytes
@@ -137,5 +131,26 @@ class ResponseStore:
         if stored is not None:
             self.num_bytes -= stored.num_bytes
 
-    def _has_room(self, num_bytes: int) -> bool:
-        return len(self._stored) < self._max_responses and self.num_bytes + num_bytes <= self._max_bytes
+    def grow(self, stored: StoredResponse, num_bytes: int) -> bool:
+        """It takes more than it did. False where that is too much. One that is not kept any more may grow."""
+        if self.find(stored.response.id) is not stored:
+            return True
+        if not self._make_room(0, num_bytes, but=stored):
+            return False
+        stored.num_bytes += num_bytes
+        self.num_bytes += num_bytes
+        return True
+
+    def _make_room(self, num_responses: int, num_bytes: int, but: StoredResponse | None = None) -> bool:
+        """By those that are over, the oldest first, `but` for one. Where all of them are not enough none goes."""
+        over = [old for old in self._stored.values() if old.is_over and old is not but]
+        if not self._has_room(num_responses - len(over), num_bytes - sum(old.num_bytes for old in over)):
+            return False
+        for old in over:
+            if self._has_room(num_responses, num_bytes):
+                break
+            self.remove(old.response.id)
+        return True
+
+    def _has_room(self, num_responses: int, num_bytes: int) -> bool:
+        return len(self._stored) + num_responses <= self._max_responses and self.num_bytes + num_bytes <= self.max_bytes
