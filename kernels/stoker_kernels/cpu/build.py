@@ -26,7 +26,7 @@ _FLAGS: dict[str, tuple[str, ...]] = {"avx512_bf16": _AVX512, "avx2": ("-mavx2",
 
 
 class CompilerMissingError(RuntimeError):
-    """There is no C++ compiler, or none where CXX says."""
+    """There is no C++ compiler, none where CXX says, or none that can compile the sources."""
 
 
 def instruction_sets() -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def library_path(instruction_set: str) -> Path:
 def build() -> list[Path]:
     """Compiles what other sources were used for; returns all libraries.
 
-    Raises CompilerMissingError, CalledProcessError where the compiler fails, OSError where there is no place for the libraries.
+    Raises CompilerMissingError, and OSError where there is no place for the libraries.
     """
     libraries = [library_path(name) for name in instruction_sets()]
     state = _state()
@@ -56,7 +56,11 @@ def build() -> list[Path]:
 
 def _compiler() -> list[str]:
     """The command of CXX, which may have arguments, or the first compiler on the path."""
-    command = shlex.split(os.environ.get("CXX", ""))
+    text = os.environ.get("CXX", "")
+    try:
+        command = shlex.split(text)
+    except ValueError as error:
+        raise CompilerMissingError(f"CXX: {text!r}: {error}") from error
     if not command:
         command = [path for name in ("c++", "g++", "clang++") if (path := shutil.which(name)) is not None][:1]
     if not command:
@@ -89,6 +93,8 @@ def _compile(compiler: list[str], instruction_set: str) -> None:
     try:
         subprocess.run(command, check=True)
         partial.replace(path)
+    except subprocess.CalledProcessError as error:
+        raise CompilerMissingError(f"{compiler[0]} cannot compile them; g++ 10 or clang 9 on Linux can") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -98,5 +104,3 @@ if __name__ == "__main__":
         build()
     except (CompilerMissingError, OSError) as error:
         sys.exit(f"the C++ ops are not built: {error}")
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"the C++ ops are not built: {error.cmd[0]} cannot compile them; g++ 10 or clang 9 on Linux can")

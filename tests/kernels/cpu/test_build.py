@@ -41,9 +41,16 @@ def test_a_compiler_that_is_not_there_is_named(libraries: Path, monkeypatch: pyt
 
 def test_a_compiler_that_fails_leaves_nothing_behind(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", compiler(tmp_path, "pathlib.Path(sys.argv[-1]).write_bytes(b'half'); sys.exit(1)"))
-    with pytest.raises(subprocess.CalledProcessError):
+    with pytest.raises(build.CompilerMissingError, match=f"{sys.executable} cannot compile them"):
         build.build()
     assert not list(libraries.iterdir())
+
+
+def test_a_command_with_an_open_quote_is_told_as_it_stands(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "g++ '-O1")
+    with pytest.raises(build.CompilerMissingError, match=r"""^CXX: "g\+\+ '-O1": No closing quotation$"""):
+        build.build()
+    assert not libraries.exists()
 
 
 def test_the_program_says_in_one_line_why_it_built_nothing(tmp_path: Path) -> None:
