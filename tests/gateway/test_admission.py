@@ -39,6 +39,14 @@ def test_a_request_beyond_the_queue_is_told_to_come_again_before_anything_is_sen
     assert api.metric("stoker_requests_total") == 4
 
 
+def test_a_response_in_the_background_beyond_the_queue_is_refused_at_once(start_api: Any, wait_for: Wait) -> None:
+    api = start_api(Script(step_seconds=0.3), engine={"max_num_seqs": 1}, max_queued_requests=1)
+    with one_running_and_others_waiting(api, wait_for, 1, [1, 2, 3]):
+        for fields in ({}, {"stream": True}):
+            refused = api.post("/v1/responses", {"input": "hi", "max_output_tokens": 1, "background": True, **fields})
+            assert (refused.status_code, refused.headers.get("retry-after")) == (429, "1"), refused.text
+
+
 @pytest.mark.fault("F1")
 def test_prompt_tokens_beyond_the_queue_are_refused(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.3), engine={"max_num_seqs": 1}, max_queued_prefill_tokens=300)

@@ -121,9 +121,7 @@ class AsyncLLM:
         if isinstance(prompt, EngineCoreRequest):
             prompt, sampling_params, options = unpack_request(prompt, options.request_id)
         num_aborted_all = self._num_aborted_all
-        with self.admission.preparing(sampling_params.n):
-            request = await self._process(prompt, sampling_params, options)
-        self.admission.check_prefill_tokens(sampling_params.n * len(request.prompt_token_ids))
+        request = await self.process(prompt, sampling_params, options)
         if num_aborted_all != self._num_aborted_all:
             raise EngineNotReadyError("every request was aborted")
         request_id = request.request_id
@@ -143,6 +141,14 @@ class AsyncLLM:
                 timer.cancel()
             self._live.discard(request_id)
             await self._abort(client, [request_id])
+
+    async def process(self, prompt: Prompt, sampling_params: SamplingParams, options: RequestOptions) -> EngineCoreRequest:
+        """What `generate` would send for this. Raises what it raises before the first output; the queue is looked at before anything is tokenized."""
+        self._ready_client()
+        with self.admission.preparing(sampling_params.n):
+            request = await self._process(prompt, sampling_params, options)
+        self.admission.check_prefill_tokens(sampling_params.n * len(request.prompt_token_ids))
+        return request
 
     async def abort_all(self) -> None:
         """Every live request ends with FinishReason.ABORT; one that is still being tokenized ends with EngineNotReadyError."""

@@ -4,21 +4,17 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from stoker_engine.frontend.input_processor import InputProcessor, RequestOptions
+from stoker_engine.frontend.input_processor import RequestOptions
 from stoker_engine.frontend.renderer import Prompt
 from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.chat_plan import ChatPlan
 from stoker_gateway.api.responses.conversation import own_names
+from stoker_gateway.api.responses.room import Room
 from stoker_gateway.api.responses.run import ResponseRun
-from stoker_gateway.api.responses.store import EventLog, StoredResponse, conversation_bytes
+from stoker_gateway.api.responses.store import EventLog, StoredResponse
 from stoker_gateway.api.state import ApiState
 
 logger = logging.getLogger(__name__)
-
-_TOKEN_BYTES = 16
-_EVENT_BYTES = 400
-_LOGPROB_BYTES = 160
-"""What a token of an answer takes at most in this process's memory, what its event in a stream, and what each log probability in either."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,14 +32,15 @@ class Work:
 
 
 async def start_in_background(state: ApiState, stored: StoredResponse, work: Work) -> None:
-    """What is wrong with the request is said at once. Raises ApiError (429) where too much is being made in the background, and ParameterError."""
-    processor = InputProcessor.for_engine(state.tokenizer, state.check_ready())
+    """What is wrong with the request is said at once. Raises ApiError (400) where it could never be kept, (429) where too much is being made in the
+    background, ParameterError, and QueueFullError where too much waits.
+    """
     with own_names():
-        request = await asyncio.to_thread(processor.process, work.prompt, work.params, work.options)
-    stored.num_bytes = conversation_bytes(stored.conversation) + (request.sampling_params.max_tokens or 0) * _bytes_per_token(work)
+        request = await state.engine.process(work.prompt, work.params, work.options)
     stored.events = EventLog() if work.has_events else None
-    state.responses.put_running(stored)
-    stored.task = asyncio.create_task(_make(state, stored, work, request.prompt_token_ids))
+    room = Room(state.responses, stored, work.params)
+    room.reserve()
+    stored.task = asyncio.create_task(_make(state, stored, work, room, request.prompt_token_ids))
     stored.task.add_done_callback(_log_fault)
 
 
@@ -54,16 +51,11 @@ async def cancel(stored: StoredResponse) -> None:
         await asyncio.wait([stored.task])
 
 
-async def _make(state: ApiState, stored: StoredResponse, work: Work, prompt_token_ids: list[int]) -> None:
+async def _make(state: ApiState, stored: StoredResponse, work: Work, room: Room, prompt_token_ids: list[int]) -> None:
     """A draining process waits for it, as for a request that is being answered."""
     with state.drain.in_flight():
         run = ResponseRun(stored, state.responses, work.plan)
-        await run.in_background(state.engine.generate(prompt_token_ids, work.params, work.options))
-
-
-def _bytes_per_token(work: Work) -> int:
-    num_logprobs = 0 if work.params.logprobs is None else 1 + work.params.logprobs
-    return (_EVENT_BYTES if work.has_events else _TOKEN_BYTES) + 2 * num_logprobs * _LOGPROB_BYTES
+        await run.in_background(room.charged(state.engine.generate(prompt_token_ids, work.params, work.options)))
 
 
 def _log_fault(task: asyncio.Task[None]) -> None:

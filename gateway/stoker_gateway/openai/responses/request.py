@@ -13,6 +13,8 @@ from stoker_gateway.openai.tools import MAX_TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
 MAX_METADATA = 16
+Label = Annotated[str, Meta(max_length=512)]
+"""A string that is kept and given back, and means nothing here."""
 FunctionToolName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}\Z")]
 
 Include = Literal[
@@ -108,9 +110,9 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     metadata: Annotated[dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=MAX_METADATA)] | None = None
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: Label | None = None
     reasoning: ReasoningConfig | None = None
-    safety_identifier: str | None = None
+    safety_identifier: Label | None = None
     store: bool = True
     stream: bool = False
     stream_options: ResponsesStreamOptions | None = None
@@ -120,7 +122,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     tools: Annotated[list[FunctionTool], Meta(max_length=MAX_TOOLS)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     top_p: float | None = None
-    user: str | None = None
+    user: Label | None = None
 
     cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
