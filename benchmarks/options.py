@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -77,15 +78,17 @@ def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_R
 
 
 def _integer(text: str, minimum: int) -> int:
-    if (number := int(text)) < minimum:
-        raise argparse.ArgumentTypeError(f"must be at least {minimum}, got {text}")
-    return number
+    with suppress(ValueError):
+        if (number := int(text)) >= minimum:
+            return number
+    raise argparse.ArgumentTypeError(f"must be a whole number from {minimum} on, got {text}")
 
 
 def _share(text: str) -> float:
-    if not 0 < (number := float(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"must be above 0 and at most 1, got {text}")
-    return number
+    with suppress(ValueError):
+        if 0 < (number := float(text)) <= 1:
+            return number
+    raise argparse.ArgumentTypeError(f"must be above 0 and at most 1, got {text}")
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -17,9 +17,11 @@ def same_signals() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("flag", "value", "reason"),
     [
-        ("--rounds", "0", "must be at least 1, got 0"),
-        ("--repeats", "-1", "must be at least 0, got -1"),
+        ("--rounds", "0", "must be a whole number from 1 on, got 0"),
+        ("--rounds", "x", "must be a whole number from 1 on, got x"),
+        ("--repeats", "-1", "must be a whole number from 0 on, got -1"),
         ("--scale", "0", "must be above 0 and at most 1, got 0"),
+        ("--scale", "x", "must be above 0 and at most 1, got x"),
         ("--scale", "-1", "must be above 0 and at most 1, got -1"),
         ("--scale", "nan", "must be above 0 and at most 1, got nan"),
         ("--scale", "2", "must be above 0 and at most 1, got 2"),
