@@ -24,9 +24,9 @@ GIB = float(1 << 30)
 
 def memory(serve: Callable[[], AbstractContextManager[Server]], workload: Workload, _number: int) -> Metrics:
     with serve() as server:
-        started = server.program.pss_bytes
+        started = server.program.pss_bytes()
         asyncio.run(run_load(server.url, SERVED_NAME, workload))
-        return {"started": started / GIB, "full": server.program.pss_bytes / GIB}
+        return {"started": started / GIB, "full": server.program.pss_bytes() / GIB}
 
 
 def main() -> None:

@@ -27,7 +27,6 @@ class Program:
         with log_path.open("wb") as log:
             self.process = subprocess.Popen(command, env={**os.environ, **environment}, stdin=stdin, stdout=log if stdout is None else stdout, stderr=log)
 
-    @property
     def family(self) -> list[psutil.Process]:
         """The process and its descendants, parents first; empty once it has ended."""
         try:
@@ -38,15 +37,15 @@ class Program:
         self._known.update(family)
         return family
 
-    @property
     def pss_bytes(self) -> int:
-        """Proportional set size of all, in which shared pages count once."""
-        return sum(int(process.memory_full_info().pss) for process in self.family)
+        """Proportional set size of all, in which shared pages count once. Raises RuntimeError as `check_alive`."""
+        self.check_alive()
+        return sum(int(process.memory_full_info().pss) for process in self.family())
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Runs inside the block and stands still after it, so that it takes nothing from others."""
-        self._signal(signal.SIGCONT, self.family)
+        self._signal(signal.SIGCONT, self.family())
         try:
             yield
         finally:
@@ -54,7 +53,7 @@ class Program:
 
     def stand_still(self) -> None:
         """Until `running` or `stop`."""
-        self._signal(signal.SIGSTOP, self.family)
+        self._signal(signal.SIGSTOP, self.family())
 
     def check_alive(self) -> None:
         """Raises RuntimeError with its last words where it has ended."""
@@ -65,11 +64,11 @@ class Program:
         return self._log_path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for all where that does not end it in time.
+        """SIGTERM, then to what of its descendants is left; SIGKILL for those that do not end in time.
 
         An interrupt reaches all processes of a terminal: this one may have ended before, while a descendant of it that stands still has nobody else to go on.
         """
-        self._known.update(self.family)
+        self.family()
         self._signal(signal.SIGCONT, self._known)
         self.process.terminate()
         try:
@@ -78,8 +77,8 @@ class Program:
             self.process.kill()
             self.process.wait()
         descendants = [process for process in self._known if process.pid != self.process.pid]
-        for process in psutil.wait_procs(descendants, timeout=STOP_SECONDS)[1]:
-            process.kill()
+        self._signal(signal.SIGTERM, descendants)
+        self._signal(signal.SIGKILL, psutil.wait_procs(descendants, timeout=STOP_SECONDS)[1])
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):

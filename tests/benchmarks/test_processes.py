@@ -1,4 +1,5 @@
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -46,7 +47,25 @@ def test_a_child_that_stands_still_when_its_driver_is_gone_ends_too() -> None:
     start_child = "child = subprocess.Popen(['cat'], stdin=subprocess.PIPE, start_new_session=True)"
     program = f"import subprocess, sys\n{start_child}\nprint('{{}}', flush=True)\nsys.stdin.readline()"
     with running_driver([sys.executable, "-c", program], {}) as driver:
-        (_, child) = driver.family
+        (_, child) = driver.family()
         driver.process.kill()
         driver.process.wait()
     assert not child.is_running()
+
+
+def test_what_is_left_of_a_driver_that_is_gone_gets_a_sigterm(tmp_path: Path) -> None:
+    child = f"trap 'touch {tmp_path}/terminated; exit' TERM; echo ready; while sleep 0.01; do :; done"
+    program = f"import subprocess, sys\nsubprocess.Popen(['sh', '-c', {child!r}], start_new_session=True, stdout=subprocess.PIPE).stdout.readline()\n"
+    with running_driver([sys.executable, "-c", program + "print('{}', flush=True)\nsys.stdin.readline()"], {}) as driver:
+        driver.process.kill()
+        driver.process.wait()
+    assert (tmp_path / "terminated").exists()
+
+
+def test_an_ended_program_has_no_memory_to_tell_of() -> None:
+    with running_driver(driver_of("sys.stdin.readline()"), {}) as driver:
+        assert driver.pss_bytes() > 0
+        driver.process.kill()
+        driver.process.wait()
+        with pytest.raises(RuntimeError, match="ended with -9"):
+            driver.pss_bytes()
