@@ -10,27 +10,18 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from limits import Cost, Machine, model_shape
+from decoding import KINDS, PROMPT_LEN, decoding, start
+from limits import Cost, Machine
+from model_shape import model_shape
 from options import Options, read_options
 from report import Metric
 from rounds import OURS, Line, Metrics, Round
-from stoker_engine.config import EngineConfig
 from stoker_engine.core.engine_core import EngineCore
-from stoker_engine.executor.uniproc import UniprocExecutor
 from stoker_engine.models.fused_llama import FusedLlama
 from stoker_engine.models.llama import LlamaModel
-from stoker_engine.protocol import EngineCoreRequest
-from stoker_engine.sampling_params import SamplingParams
-from stoker_engine.settings import from_values
 
 SIZES = (1, 8, 32)
 NUM_STEPS = 200
-PROMPT_LEN = 64
-MAX_TOKENS = 1500
-KINDS = {
-    "greedy": SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS, ignore_eos=True),
-    "top_p": SamplingParams(temperature=0.8, top_p=0.95, max_tokens=MAX_TOKENS, ignore_eos=True),
-}
 LINES = tuple(f"{kind}-{size}" for kind in KINDS for size in SIZES)
 
 
@@ -53,41 +44,16 @@ class ModelClock:
         return run
 
 
-class Unreported:
-    """Nobody watches the start."""
-
-    def report_phase(self, *_: Any, **__: Any) -> None:
-        return
-
-
-def start(options: Options) -> EngineCore:
-    settings = {
-        "log_level": "warning",
-        "max_num_seqs": "32",
-        "max_model_len": "2048",
-        **{name.replace("-", "_"): value for name, value in options.settings.items()},
-    }
-    config = from_values(EngineConfig, {**settings, "model_uri": options.model_uri})
-    return EngineCore(config, UniprocExecutor(config), Unreported())
-
-
 def measure(core: EngineCore, clock: ModelClock, num_steps: int, line: str, number: int) -> Metrics:
     """Medians of the steps in which every request decodes."""
     kind, _, size = line.rpartition("-")
-    for index in range(int(size)):
-        prompt = [(number * 7919 + index * 131 + position) % 40000 for position in range(PROMPT_LEN)]
-        core.add_request(core.preprocess(EngineCoreRequest(f"{line}-{number}-{index}", prompt, KINDS[kind], arrival_time=0.0)))
-    while len(core.scheduler.state.running) < int(size):
-        core.step()
-    core.step()
     steps, models = [], []
-    for _ in range(num_steps):
-        begin, clock.seconds = perf_counter(), 0.0
-        core.step()
-        steps.append(perf_counter() - begin)
-        models.append(clock.seconds)
-    core.abort_requests([request.request_id for request in core.scheduler.state.running])
-    core.step()
+    with decoding(core, KINDS[kind], int(size), f"{line}-{number}"):
+        for _ in range(num_steps):
+            begin, clock.seconds = perf_counter(), 0.0
+            core.step()
+            steps.append(perf_counter() - begin)
+            models.append(clock.seconds)
     outside = statistics.median(step - model for step, model in zip(steps, models, strict=True))
     step = statistics.median(steps)
     return {"step": step * 1e3, "model": statistics.median(models) * 1e3, "outside": outside * 1e6, "share": 100 * outside / step}

@@ -8,16 +8,15 @@ import json
 import statistics
 from collections.abc import Iterator
 from functools import partial
-from time import perf_counter, sleep
+from time import perf_counter
 
 import msgspec
 
+from decoding import KINDS, decoding, start
 from options import Options, read_options
 from report import Metric
 from rounds import OURS, Line, Metrics
-from step import KINDS, PROMPT_LEN, start
 from stoker_engine.core.engine_core import EngineCore
-from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams, StructuredOutputs
 
 SIZES = (8, 32)
@@ -47,22 +46,12 @@ METRICS = (
 
 def time_steps(core: EngineCore, params: SamplingParams, size: int, name: str, num_steps: int) -> list[float]:
     """Seconds of the steps in which every request decodes."""
-    for index in range(size):
-        prompt = [(sum(map(ord, name)) * 7919 + index * 131 + position) % 40000 for position in range(PROMPT_LEN)]
-        core.add_request(core.preprocess(EngineCoreRequest(f"{name}-{index}", prompt, params, arrival_time=0.0)))
-    while len(core.scheduler.state.running) < size:
-        if not core.step().executed:
-            sleep(0.001)  # the first grammar is being compiled
-    core.step()
     seconds = []
-    for _ in range(num_steps):
-        begin = perf_counter()
-        core.step()
-        seconds.append(perf_counter() - begin)
-    if len(core.scheduler.state.running) < size:
-        raise RuntimeError("a request ended before the steps were measured")
-    core.abort_requests([request.request_id for request in core.scheduler.state.running])
-    core.step()
+    with decoding(core, params, size, name):
+        for _ in range(num_steps):
+            begin = perf_counter()
+            core.step()
+            seconds.append(perf_counter() - begin)
     return seconds
 
 
@@ -72,7 +61,7 @@ def measure(core: EngineCore, num_steps: int, line: str, number: int) -> Metrics
     seconds: dict[str, list[float]] = {"free": [], "structured": []}
     for index in range(NUM_SLICES):
         for name, params in (("free", free), ("structured", structured)):
-            seconds[name] += time_steps(core, params, int(size), f"{name}-{line}-{number}-{index}", num_steps // NUM_SLICES)
+            seconds[name] += time_steps(core, params, int(size), f"{name}-{line}-{number}-{index}", max(1, num_steps // NUM_SLICES))
     medians = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
     return {**medians, "cost": 100 * (medians["structured"] / medians["free"] - 1)}
 
