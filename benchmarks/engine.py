@@ -6,12 +6,13 @@ stream: one request of 128 in / 128 out alone. prefill: prompts of 1,024 tokens 
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from limits import Cost, Machine, model_shape
+from limits import Cost, Machine
 from load import Workload, random_prompts
+from model_shape import model_shape
 from options import Options, read_options
 from peak import bf16_peak
 from peers import VARIABLES
@@ -83,12 +84,12 @@ def measure_single(options: Options, drivers: Mapping[str, Driver], cost: Cost) 
     if options.wants("stream"):
         measures: dict[str, Measure] = {name: partial(stream, driver, output_len) for name, driver in drivers.items()}
         line = options.measure(f"one stream, 128 in / {output_len} out", measures)
-        decode = Metric("decode", "decoded tokens", "1/s", "higher", lambda each: 1 / cost.decode_seconds(_machine(each), 1, 128 + output_len / 2))
+        decode = tokens_metric(options, "decode", "decoded tokens", lambda machine: 1 / cost.decode_seconds(machine, 1, 128 + output_len / 2))
         yield line, (decode, Metric("latency", "latency", "s", "lower"))
     if options.wants("prefill"):
         measures = {name: partial(prefill, driver) for name, driver in drivers.items()}
         line = options.measure(f"prefill of {PREFILL_LEN}", measures, peak=bf16_peak)
-        yield line, (Metric("rate", "tokens", "1/s", "higher", lambda each: PREFILL_LEN / cost.prefill_seconds(_machine(each), PREFILL_LEN)),)
+        yield line, (tokens_metric(options, "rate", "tokens", lambda machine: PREFILL_LEN / cost.prefill_seconds(machine, PREFILL_LEN), computes=True),)
 
 
 def measure_batch(options: Options, drivers: Mapping[str, Driver], cost: Cost, workload: Workload) -> Measured:
@@ -100,14 +101,21 @@ def measure_batch(options: Options, drivers: Mapping[str, Driver], cost: Cost, w
     num_tokens = workload.num_requests * (workload.output_len + (workload.input_len if is_long else 0))
     lengths = workload.input_len, workload.output_len
 
-    def limit(each: Round) -> float:
-        return num_tokens / cost.batch_seconds(_machine(each), workload.num_requests, workload.concurrency, lengths)
+    def limit(machine: Machine) -> float:
+        return num_tokens / cost.batch_seconds(machine, workload.num_requests, workload.concurrency, lengths)
 
-    return line, (Metric("total" if is_long else "output", "all tokens" if is_long else "output tokens", "1/s", "higher", limit),)
+    return line, (tokens_metric(options, "total" if is_long else "output", "all tokens" if is_long else "output tokens", limit, computes=True),)
 
 
-def _machine(each: Round) -> Machine:
-    return Machine(each.bandwidth * 1e9, each.peak)
+def tokens_metric(options: Options, key: str, name: str, limit: Callable[[Machine], float], *, computes: bool = False) -> Metric:
+    """Tokens per second. Peers load bf16: a limit from quantized weights is not theirs. What `computes` has none in products of bytes, whose peak is not
+    measured."""
+    quantization = options.settings.get("quantization", "none")
+
+    def limit_of(each: Round) -> float:
+        return limit(Machine(each.bandwidth * 1e9, each.peak))
+
+    return Metric(key, name, "1/s", "higher", None if computes and quantization == "int8-w8a8" else limit_of, limits_peers=quantization == "none")
 
 
 def measured(options: Options) -> Iterator[Measured]:

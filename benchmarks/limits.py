@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from stoker_engine.model_files import resolve_model
-from stoker_engine.models.config import ModelShape, read_config
-from stoker_engine.models.gguf_weights import open_gguf
+from stoker_engine.models.config import ModelShape
 
 BF16_BYTES = 2
 INT8_BYTES = 1
@@ -65,8 +63,3 @@ class Cost:
     def _matrix_seconds(self, machine: Machine, rows: int, logits_rows: int) -> float:
         layers = machine.seconds(self.layer_parameters * self.weight_bytes, 2 * self.layer_parameters * rows)
         return layers + machine.seconds(self.head_parameters * self.weight_bytes, 2 * self.head_parameters * logits_rows)
-
-
-def model_shape(model_uri: str) -> ModelShape:
-    path = resolve_model(model_uri)
-    return read_config(path) if path.is_dir() else open_gguf(path).shape

@@ -22,13 +22,15 @@ TRIALS = Path(__file__).parents[1] / "build" / "benchmarks"
 
 @dataclass(slots=True, frozen=True)
 class Metric:
-    """One number that the runs of a line have under `key`. `limit` is its best possible value on the machine as a round found it."""
+    """One number that the runs of a line have under `key`. `limit` is its best possible value on the machine as a round found it, for us alone where
+    `limits_peers` is False."""
 
     key: str
     name: str
     unit: str
     better: Literal["higher", "lower"]
     limit: Callable[[Round], float] | None = None
+    limits_peers: bool = True
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ def row(line: Line, metric: Metric) -> Row:
     contestants = list(dict.fromkeys(name for each in line.rounds for name in each.results))
     medians = {name: line.median(name, metric.key) for name in contestants}
     ratios = {name: line.times_better(name, metric.key, higher_is_better=metric.better == "higher") for name in contestants if name != OURS}
-    shares = {name: _share_of_limit(line, name, metric) for name in contestants}
+    shares = {name: _share_of_limit(line, name, metric) for name in contestants if name == OURS or metric.limits_peers}
     return Row(
         line=line.name,
         name=metric.name,

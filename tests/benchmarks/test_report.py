@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ def test_a_row_has_medians_ratios_and_the_share_of_the_limit() -> None:
     assert found.values == {OURS: 80.0, "vllm": 40.0, "llama": 160.0}
     assert found.times_better == {"vllm": 2.0, "llama": 0.5}
     assert found.of_limit == pytest.approx({OURS: 0.8, "vllm": 0.4, "llama": 1.6})
+
+
+def test_a_limit_of_ours_alone_rates_no_peer() -> None:
+    assert row(line(), replace(RATE, limits_peers=False)).of_limit == pytest.approx({OURS: 0.8})
 
 
 def test_where_less_is_better_the_ratio_is_turned_and_a_peer_may_have_none() -> None:
