@@ -27,10 +27,9 @@ class JsonEnd:
         self._is_escaped = False
         self.is_over = False
 
-    def take(self, text: str) -> tuple[str, int]:
-        """The value's next text, and how many characters of `text` it is."""
+    def take(self, text: str, position: int) -> tuple[str, int]:
+        """The value's next text, which is that of `text` from `position` on, and where it ends."""
         pieces = []
-        position = 0
         while position < len(text) and not self.is_over:
             pattern = _IN_STRING if self._is_in_string else _PLAIN
             if not self._is_escaped:
@@ -73,9 +72,7 @@ def value_pieces(source: Source) -> Generator[str | None, None, None]:
         return
     value = JsonEnd()
     while not value.is_over:
-        piece, length = value.take(source.available())
-        source.position += length
-        if piece:
+        if piece := source.read_by(value.take):
             yield piece
         elif source.has_ended:
             return

@@ -4,7 +4,8 @@ Each reading method is a generator that yields None until the text decides the a
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,52 +19,60 @@ class Source:
 
     def __init__(self) -> None:
         self._text = ""
+        self._start = 0  # of what was not released, in the text
         self.position = 0
         self.has_ended = False
 
     def add(self, text: str) -> None:
-        self._text += text
+        self._text = self._text[self._start :] + text
+        self._start = 0
 
     def end(self) -> None:
         self.has_ended = True
 
     @property
     def is_exhausted(self) -> bool:
-        return self.has_ended and self.position == len(self._text)
+        return self.has_ended and self._here == len(self._text)
 
     def release(self) -> None:
         """Forget what was read: `since` reaches back to here at most."""
-        self._text = self._text[self.position :]
+        self._start += self.position
         self.position = 0
 
     def since(self, position: int) -> str:
         """What was read from `position` on."""
-        return self._text[position : self.position]
+        return self._text[self._start + position : self._here]
 
     def available(self) -> str:
         """What has come and was not read."""
-        return self._text[self.position :]
+        return self._text[self._here :]
+
+    def read_by(self, read: Callable[[str, int], tuple[str, int]]) -> str:
+        """Reads what `read` takes of a text from a place on: it returns what it makes of that, and where it ends."""
+        made, end = read(self._text, self._here)
+        self.position = end - self._start
+        return made
 
     def peek(self) -> Reading[str]:
         """The next character, not read; empty at the end."""
-        while self.position == len(self._text) and not self.has_ended:
+        while self._here == len(self._text) and not self.has_ended:
             yield
-        return self._text[self.position : self.position + 1]
+        return self._text[self._here : self._here + 1]
 
     def skip(self, literal: str) -> Reading[bool]:
         """Reads `literal` if it comes next."""
-        while not self.has_ended and len(self._text) - self.position < len(literal) and literal.startswith(self.available()):
+        while not self.has_ended and len(self._text) - self._here < len(literal) and literal.startswith(self.available()):
             yield
-        if not self._text.startswith(literal, self.position):
+        if not self._text.startswith(literal, self._here):
             return False
         self.position += len(literal)
         return True
 
     def skip_whitespace(self) -> Reading[None]:
         while True:
-            match = _WHITESPACE.match(self._text, self.position)
-            self.position = match.end() if match else self.position
-            if self.position < len(self._text) or self.has_ended:
+            match = _WHITESPACE.match(self._text, self._here)
+            self.position = match.end() - self._start if match else self.position
+            if self._here < len(self._text) or self.has_ended:
                 return
             yield
 
@@ -71,9 +80,9 @@ class Source:
         """Reads all characters that come next and match `pattern`, which is for one character."""
         start = self.position
         while True:
-            while self.position < len(self._text) and pattern.match(self._text[self.position]):
+            while self._here < len(self._text) and pattern.match(self._text[self._here]):
                 self.position += 1
-            if self.position < len(self._text) or self.has_ended:
+            if self._here < len(self._text) or self.has_ended:
                 return self.since(start)
             yield
 
@@ -83,33 +92,38 @@ class Source:
         No marker may be part of another. What was read may be released at each piece.
         """
         while True:
-            place = self._find(markers)
-            if place is not None:
-                start, marker = place
-                piece = self._text[self.position : start]
-                self.position = start
-                if piece:
+            found = _any_of(markers).search(self._text, self._here)
+            if found is not None:
+                if piece := self._read_to(found.start()):
                     yield piece
-                self.position += len(marker)
-                return marker
-            end = len(self._text) if self.has_ended else len(self._text) - self._begun_length(markers)
-            if end > self.position:
-                piece = self._text[self.position : end]
-                self.position = end
+                self.position += len(found.group())
+                return found.group()
+            if piece := self._read_to(len(self._text) if self.has_ended else len(self._text) - self._begun_length(markers)):
                 yield piece
             if self.has_ended:
                 return None
             yield None
 
-    def _find(self, markers: tuple[str, ...]) -> tuple[int, str] | None:
-        places = [(self._text.find(marker, self.position), marker) for marker in markers]
-        return min((place for place in places if place[0] >= 0), default=None)
+    @property
+    def _here(self) -> int:
+        return self._start + self.position
+
+    def _read_to(self, end: int) -> str:
+        """`end` is a place in the text."""
+        piece = self._text[self._here : end]
+        self.position = end - self._start
+        return piece
 
     def _begun_length(self, markers: tuple[str, ...]) -> int:
         """The length of the longest end of the text that is the beginning of a marker."""
         most = max(map(len, markers)) - 1
-        for length in range(min(most, len(self._text) - self.position), 0, -1):
+        for length in range(min(most, len(self._text) - self._here), 0, -1):
             tail = self._text[-length:]
             if any(marker.startswith(tail) for marker in markers):
                 return length
         return 0
+
+
+@cache
+def _any_of(markers: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, markers)))
