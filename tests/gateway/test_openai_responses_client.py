@@ -35,6 +35,17 @@ def test_it_accumulates_a_stream(client: openai.OpenAI) -> None:
         assert stream.get_final_response().output_text == "hello world"
 
 
+def test_it_accumulates_a_stream_of_one_token(client: openai.OpenAI) -> None:
+    asked: list[Any] = [({"max_output_tokens": 1}, "incomplete", "hello"), ({"extra_body": {"stop": ["hello"]}}, "completed", "")]
+    for fields, status, text in asked:
+        with client.responses.stream(model="m", input="greeting", **fields) as stream:
+            events: list[Any] = list(stream)
+        for event, kind in zip(events, ("response.created", "response.in_progress"), strict=False):
+            assert (event.type, event.response.status, event.response.output, event.response.usage) == (kind, "in_progress", [], None)
+        final = events[-1].response
+        assert (events[-1].type, final.status, final.output_text, final.usage.output_tokens) == (f"response.{status}", status, text, 1)
+
+
 def test_it_fetches_lists_and_deletes(client: openai.OpenAI) -> None:
     created = client.responses.create(model="m", input="greeting")
     assert client.responses.retrieve(created.id) == created

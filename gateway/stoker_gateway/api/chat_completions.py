@@ -10,9 +10,10 @@ from starlette.responses import Response
 from stoker_engine.frontend.renderer import TemplatedPrompt
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_gateway.api.body import read_json_body
+from stoker_gateway.api.chat_delta import chat_delta, whole_message
 from stoker_gateway.api.chat_plan import ChatPlan, plan_chat
 from stoker_gateway.api.chat_stream import ChatStream
-from stoker_gateway.api.choice_reader import ChoiceReader, whole_message
+from stoker_gateway.api.choice_reader import ChoiceReader
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import (
     SYSTEM_FINGERPRINT,
@@ -84,7 +85,7 @@ def _choice(request: ChatCompletionRequest, plan: ChatPlan, choice: CompletionOu
     reader = ChoiceReader(plan)
     return ChatCompletionChoice(
         index=choice.index,
-        message=whole_message(reader.delta(choice)),
+        message=whole_message(chat_delta(reader.parts(choice))),
         logprobs=None if choice.logprobs is None else chat_logprobs(choice.token_ids, choice.logprobs, request.num_top_logprobs),
         finish_reason=reader.finish_name(choice),
         stop_reason=choice.stop_reason,

@@ -9,8 +9,9 @@ from msgspec import UNSET, UnsetType
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput, RequestOutput
+from stoker_gateway.api.chat_delta import chat_delta, is_empty
 from stoker_gateway.api.chat_plan import ChatPlan
-from stoker_gateway.api.choice_reader import ChoiceReader, is_empty
+from stoker_gateway.api.choice_reader import ChoiceReader
 from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, aborted
 from stoker_gateway.api.logprobs import chat_logprobs
 from stoker_gateway.api.stream_usage import StreamUsage
@@ -54,7 +55,7 @@ class ChatStream:
                 first = self._chunk([ChatCompletionChunkChoice(choice.index, ChatDelta(role="assistant", content=""))], self._usage.of_chunk())
                 first.prompt_token_ids = output.prompt_token_ids if self._request.return_token_ids else UNSET
                 yield first
-            delta = reader.delta(choice)
+            delta = chat_delta(reader.parts(choice))
             if not is_empty(delta) or choice.logprobs or (choice.token_ids and self._request.return_token_ids):
                 yield self._chunk([self._delta_choice(choice, delta)], self._usage.of_chunk())
             if (finish_reason := reader.finish_name(choice)) is not None:

@@ -1,23 +1,43 @@
-"""ChoiceReader: one choice's text as deltas of reasoning, content and tool calls."""
+"""ChoiceReader: one choice's text as parts: reasoning, content and tool calls, in the order of the text."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import msgspec
-from msgspec import UNSET
 
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput
 from stoker_gateway.api.chat_plan import ChatPlan
 from stoker_gateway.api.generation import finish_name
 from stoker_gateway.api.request_record import current_record
-from stoker_gateway.openai.protocol import ChatDelta, ChatMessageResponse, FunctionCall, FunctionCallDelta, ToolCall, ToolCallDelta
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Part, Reasoning
 
 TOOL_CALLS = "tool_calls"
 
 
+@dataclass(slots=True, frozen=True)
+class Call:
+    """The beginning of a call. `index` counts those of one choice."""
+
+    index: int
+    call_id: str
+    name: str
+
+
+@dataclass(slots=True, frozen=True)
+class Arguments:
+    """More of the arguments' JSON text, of the call that began last."""
+
+    index: int
+    text: str
+
+
+AnswerPart = Content | Reasoning | Call | Arguments
+
+
 class ChoiceReader:
-    """Reads a choice's outputs in order: `delta` is what each adds. Joined, the deltas are the same however the text was cut into outputs."""
+    """Reads a choice's outputs in order: `parts` is what each adds. Joined, they are the same however the text was cut into outputs."""
 
     def __init__(self, plan: ChatPlan) -> None:
         self._plan = plan
@@ -26,16 +46,17 @@ class ChoiceReader:
         self._arguments: list[str] = []  # of the last call
         self._is_dropping = False
 
-    def delta(self, output: CompletionOutput) -> ChatDelta:
+    def parts(self, output: CompletionOutput) -> list[AnswerPart]:
+        """None is empty, and no two of a kind follow each other."""
         if self._parser is None:
-            return ChatDelta(content=output.text) if output.text else ChatDelta()
+            return [Content(output.text)] if output.text else []
         parts = self._parser.feed(output.text)
         if output.finish_reason is not None:
             parts += self._parser.finish()
-        return self._delta(parts)
+        return list(_joined(self._numbered(parts)))
 
     def finish_name(self, output: CompletionOutput) -> str | None:
-        """After the output's delta. An answer that called is `tool_calls` unless it was cut short. Raises EngineGenerateError for a choice that failed."""
+        """After the output's parts. An answer that called is `tool_calls` unless it was cut short. Raises EngineGenerateError for a choice that failed."""
         name = finish_name(output)
         if name is not None and self._num_calls and output.finish_reason is FinishReason.STOP:
             is_cut = isinstance(output.stop_reason, str) and not _is_json("".join(self._arguments))
@@ -48,62 +69,38 @@ class ChoiceReader:
         if (record := current_record()) is not None:
             record.tool_outcomes.append("called" if name == TOOL_CALLS else "cut" if self._num_calls else "answered")
 
-    def _delta(self, parts: Iterable[Part]) -> ChatDelta:
-        delta = ChatDelta()
+    def _numbered(self, parts: Iterable[Part]) -> Iterator[AnswerPart]:
         for part in parts:
-            match part:
-                case Content(text) if text:
-                    delta.content = text if delta.content is UNSET else delta.content + text
-                case Reasoning(text) if text:
-                    delta.reasoning = text if delta.reasoning is UNSET else delta.reasoning + text
-                case CallBegin():
-                    self._begin_call(delta, part)
-                case CallArguments(text) if text and not self._is_dropping:
-                    self._add_arguments(delta, text)
-        delta.reasoning_content = delta.reasoning
-        return delta
+            if isinstance(part, CallBegin):
+                yield from self._begin_call(part)
+            elif not part.text:
+                continue
+            elif not isinstance(part, CallArguments):
+                yield part
+            elif not self._is_dropping:
+                self._arguments.append(part.text)
+                yield Arguments(self._num_calls - 1, part.text)
 
-    def _begin_call(self, delta: ChatDelta, call: CallBegin) -> None:
+    def _begin_call(self, call: CallBegin) -> Iterator[Call]:
         self._is_dropping = self._num_calls > 0 and not self._plan.allows_many
-        if self._is_dropping:
-            return
-        begun = ToolCallDelta(
-            index=self._num_calls,
-            function=FunctionCallDelta(arguments="", name=call.name),
-            id=call.call_id or self._plan.make_call_id(),
-            type="function",
-        )
-        delta.tool_calls = [begun] if delta.tool_calls is UNSET else [*delta.tool_calls, begun]
-        self._num_calls += 1
-        self._arguments = []
+        if not self._is_dropping:
+            self._num_calls += 1
+            self._arguments = []
+            yield Call(self._num_calls - 1, call.call_id or self._plan.make_call_id(), call.name)
 
-    def _add_arguments(self, delta: ChatDelta, text: str) -> None:
-        self._arguments.append(text)
-        if delta.tool_calls is UNSET:
-            delta.tool_calls = [ToolCallDelta(index=self._num_calls - 1, function=FunctionCallDelta(arguments=text))]
+
+def _joined(parts: Iterable[AnswerPart]) -> Iterator[AnswerPart]:
+    """Pieces of one text become one."""
+    for _, several in groupby(parts, key=_kind):
+        first, *more = several
+        if more and not isinstance(first, Call):
+            yield replace(first, text="".join(part.text for part in (first, *more) if not isinstance(part, Call)))
         else:
-            delta.tool_calls[-1].function.arguments += text
+            yield first
 
 
-def is_empty(delta: ChatDelta) -> bool:
-    return delta.content is UNSET and delta.reasoning is UNSET and delta.tool_calls is UNSET
-
-
-def whole_message(delta: ChatDelta) -> ChatMessageResponse:
-    """The message of a choice whose only delta this is."""
-    calls = [] if delta.tool_calls is UNSET else [_whole_call(call) for call in delta.tool_calls]
-    content = None if calls else ""
-    return ChatMessageResponse(
-        content=content if delta.content is UNSET else delta.content,
-        reasoning_content=delta.reasoning,
-        reasoning=delta.reasoning,
-        tool_calls=calls or UNSET,
-    )
-
-
-def _whole_call(call: ToolCallDelta) -> ToolCall:
-    name = "" if call.function.name is UNSET else call.function.name
-    return ToolCall("" if call.id is UNSET else call.id, FunctionCall(name, call.function.arguments))
+def _kind(part: AnswerPart) -> tuple[type[AnswerPart], int | None]:
+    return type(part), part.index if isinstance(part, Call | Arguments) else None
 
 
 def _is_json(text: str) -> bool:

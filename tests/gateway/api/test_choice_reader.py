@@ -12,9 +12,10 @@ from stoker_engine.frontend.detokenizer import Detokenizer
 from stoker_engine.outputs import CompletionOutput
 from stoker_engine.sampling_params import SamplingParams, StructuredOutputs
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
+from stoker_gateway.api.chat_delta import chat_delta, whole_message
 from stoker_gateway.api.chat_format import ChatFormat
 from stoker_gateway.api.chat_plan import ChatPlan, plan_chat
-from stoker_gateway.api.choice_reader import ChoiceReader, whole_message
+from stoker_gateway.api.choice_reader import ChoiceReader
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.protocol import ChatDelta, ChatMessageResponse
 from stoker_gateway.openai.request import ChatCompletionRequest
@@ -50,11 +51,11 @@ def read(tokenizer: Tokenizer, chat: ChatPlan, text: str, size: int) -> tuple[li
         stop = detokenizer.append(token_ids[start : start + size])
         if stop is not None:
             break
-        deltas.append(reader.delta(CompletionOutput(0, detokenizer.take_text(), [])))
+        deltas.append(chat_delta(reader.parts(CompletionOutput(0, detokenizer.take_text(), []))))
     if stop is None:
         detokenizer.finish()
     last = CompletionOutput(0, detokenizer.take_text(), [], finish_reason=FinishReason.STOP, stop_reason=stop)
-    deltas.append(reader.delta(last))
+    deltas.append(chat_delta(reader.parts(last)))
     return deltas, reader.finish_name(last)
 
 

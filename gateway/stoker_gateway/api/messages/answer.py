@@ -1,6 +1,6 @@
 """Builds a message of the Messages API out of the engine's outputs, whole or as events."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -30,10 +30,11 @@ from stoker_gateway.anthropic.protocol import (
     make_usage,
 )
 from stoker_gateway.api.chat_plan import ChatPlan
-from stoker_gateway.api.choice_reader import TOOL_CALLS, ChoiceReader
+from stoker_gateway.api.choice_reader import TOOL_CALLS, AnswerPart, Arguments, Call, ChoiceReader
 from stoker_gateway.api.generation import aborted
-from stoker_gateway.openai.protocol import ChatDelta, ToolCallDelta, encode
+from stoker_gateway.openai.protocol import encode
 from stoker_gateway.openai.streaming import named_event
+from stoker_gateway.tools.parts import Content, Reasoning
 
 _END_TURN = StopDelta("end_turn", None)
 
@@ -53,7 +54,7 @@ class MessageAnswer:
     def whole(self, output: RequestOutput) -> Message:
         """Raises EngineNotReadyError for an answer that was cut short: half of it is not to pass for the whole."""
         (choice,) = output.outputs
-        content = list(_whole_blocks(self._reader.delta(choice)))
+        content = _whole_blocks(self._reader.parts(choice))
         return self._message(content, self._stop(choice), _usage(output))
 
     async def stream(self, outputs: AsyncGenerator[RequestOutput]) -> AsyncGenerator[bytes]:
@@ -67,31 +68,32 @@ class MessageAnswer:
 
     def _events(self, output: RequestOutput) -> Iterator[MessageEvent]:
         (choice,) = output.outputs
-        delta = self._reader.delta(choice)
+        parts = self._reader.parts(choice)
         stop = self._stop(choice)
         if not self._has_begun:
             self._has_begun = True
             yield MessageStart(self._message([], None, _usage(output)))
-        yield from self._block_events(delta)
+        for part in parts:
+            yield from self._block_events(part)
         if stop is not None:
             self._is_over = True
             yield from self._close()
             yield MessageDelta(stop, _usage(output))
             yield MessageStop()
 
-    def _block_events(self, delta: ChatDelta) -> Iterator[MessageEvent]:
-        if isinstance(delta.reasoning, str):
-            yield from self._in_block(ThinkingBlock())
-            yield ContentBlockDelta(self._num_blocks - 1, ThinkingDelta(delta.reasoning))
-        if isinstance(delta.content, str):
-            yield from self._in_block(TextBlock())
-            yield ContentBlockDelta(self._num_blocks - 1, BlockTextDelta(delta.content))
-        for call in delta.tool_calls if isinstance(delta.tool_calls, list) else ():
-            if isinstance(call.id, str):
+    def _block_events(self, part: AnswerPart) -> Iterator[MessageEvent]:
+        match part:
+            case Reasoning(text):
+                yield from self._in_block(ThinkingBlock())
+                yield ContentBlockDelta(self._num_blocks - 1, ThinkingDelta(text))
+            case Content(text):
+                yield from self._in_block(TextBlock())
+                yield ContentBlockDelta(self._num_blocks - 1, BlockTextDelta(text))
+            case Call(_, call_id, name):
                 yield from self._close()
-                yield from self._in_block(ToolUseBlock(id=call.id, name=_name(call)))
-            if call.function.arguments:
-                yield ContentBlockDelta(self._num_blocks - 1, InputJsonDelta(call.function.arguments))
+                yield from self._in_block(ToolUseBlock(id=call_id, name=name))
+            case Arguments(_, text):
+                yield ContentBlockDelta(self._num_blocks - 1, InputJsonDelta(text))
 
     def _in_block(self, empty: ContentBlock) -> Iterator[MessageEvent]:
         """Nothing where a block of this kind is open."""
@@ -108,7 +110,7 @@ class MessageAnswer:
             yield ContentBlockStop(self._num_blocks - 1)
 
     def _stop(self, choice: CompletionOutput) -> StopDelta | None:
-        """After its delta. None while it goes on. Raises EngineError for a choice that failed or was cut short."""
+        """After its parts. None while it goes on. Raises EngineError for a choice that failed or was cut short."""
         name = self._reader.finish_name(choice)
         if name is None:
             return None
@@ -131,17 +133,20 @@ class MessageAnswer:
         )
 
 
-def _whole_blocks(delta: ChatDelta) -> Iterator[ContentBlock]:
-    if isinstance(delta.reasoning, str):
-        yield ThinkingBlock(thinking=delta.reasoning)
-    if isinstance(delta.content, str):
-        yield TextBlock(text=delta.content)
-    for call in delta.tool_calls if isinstance(delta.tool_calls, list) else ():
-        yield ToolUseBlock(id=call.id if isinstance(call.id, str) else "", name=_name(call), input=_input(call.function.arguments))
-
-
-def _name(call: ToolCallDelta) -> str:
-    return call.function.name if isinstance(call.function.name, str) else ""
+def _whole_blocks(parts: Iterable[AnswerPart]) -> list[ContentBlock]:
+    blocks: list[ContentBlock] = []
+    for part in parts:
+        match part:
+            case Reasoning(text):
+                blocks.append(ThinkingBlock(thinking=text))
+            case Content(text):
+                blocks.append(TextBlock(text=text))
+            case Call(_, call_id, name):
+                blocks.append(ToolUseBlock(id=call_id, name=name))
+            case Arguments(_, text):
+                if isinstance(call := blocks[-1], ToolUseBlock):
+                    call.input = _input(text)
+    return blocks
 
 
 def _input(arguments: str) -> dict[str, Any]:

@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import msgspec
 
 from stoker_engine.errors import EngineError, ParameterError, QueueFullError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_gateway.api.chat_plan import ChatPlan
-from stoker_gateway.api.choice_reader import ChoiceReader
+from stoker_gateway.api.choice_reader import AnswerPart, Arguments, Call, ChoiceReader
 from stoker_gateway.api.generation import aborted, finish_name
 from stoker_gateway.api.logprobs import chat_logprobs
 from stoker_gateway.api.responses.item_writers import CallWriter, ItemWriter, MessageWriter, ReasoningWriter
-from stoker_gateway.openai.protocol import ChatDelta, TokenLogprob, ToolCallDelta
+from stoker_gateway.api.responses.token_texts import TokenText, TokenTexts, tokens_of_end
 from stoker_gateway.openai.responses import events
 from stoker_gateway.openai.responses.protocol import (
     ErrorCode,
@@ -24,6 +27,7 @@ from stoker_gateway.openai.responses.protocol import (
     ResponseUsage,
     Status,
 )
+from stoker_gateway.tools.parts import Content, Reasoning
 
 _LAST_EVENTS: dict[Status, type[events.LifecycleEvent]] = {
     "completed": events.Completed,
@@ -38,28 +42,31 @@ class ResponseBuilder:
     def __init__(self, response: Response, plan: ChatPlan) -> None:
         self.response = response
         self._reader = ChoiceReader(plan)
+        self._is_plain = plan.make_parser is None
         self._writer: ItemWriter | None = None
         self._num_items = 0
-        self._logprobs: list[TokenLogprob] = []  # of the text that is held back
+        self._token_texts = TokenTexts()
+        self._tokens: list[TokenText] = []  # whose log probabilities no item has yet
+        self._has_begun = False
         self._sequence_number = 0
 
     def create(self) -> Iterator[events.Event]:
         """Once, before anything else."""
         if self._sequence_number == 0:
-            yield self._numbered(events.Created(response=self.response))
+            yield self._lifecycle(events.Created)
             if self.response.status == "queued":
-                yield self._numbered(events.Queued(response=self.response))
+                yield self._lifecycle(events.Queued)
 
     def add(self, output: RequestOutput) -> Iterator[events.Event]:
         """What one output of the engine adds; the last one ends the response. Raises EngineGenerateError for a choice that failed."""
         (choice,) = output.outputs
         finish_name(choice)
-        is_first = self.response.usage is None
-        self.response.usage = _usage(output)
-        if is_first:
+        if not self._has_begun:
+            self._has_begun = True
             yield from self.create()
             self.response.status = "in_progress"
-            yield self._numbered(events.InProgress(response=self.response))
+            yield self._lifecycle(events.InProgress)
+        self.response.usage = _usage(output)
         yield from self._all_numbered(self._add(choice))
         if choice.finish_reason is not None:
             self._reader.finish_name(choice)  # which counts whether it called
@@ -77,41 +84,47 @@ class ResponseBuilder:
             pass
 
     def _add(self, choice: CompletionOutput) -> Iterator[events.Event]:
-        if choice.logprobs:
-            self._logprobs += chat_logprobs(choice.token_ids, choice.logprobs, self.response.top_logprobs).content
-        yield from self._add_delta(self._reader.delta(choice))
-        if choice.finish_reason is not None and (self._num_items == 0 or (self._logprobs and isinstance(self._writer, MessageWriter))):
+        for output in self._pieces(choice):
+            for part in self._reader.parts(output):
+                yield from self._add_part(part)
+        if choice.finish_reason is not None and (self._num_items == 0 or (self._tokens and isinstance(self._writer, MessageWriter))):
             yield from self._write_text("")
 
-    def _add_delta(self, delta: ChatDelta) -> Iterator[events.Event]:
-        """Log probabilities are those of the message: what else is read has none."""
-        if isinstance(delta.reasoning, str):
-            self._logprobs.clear()
-            if not isinstance(self._writer, ReasoningWriter):
-                yield from self._begin_item(ReasoningWriter(self._num_items))
-            yield from self._written_reasoning(delta.reasoning)
-        if isinstance(delta.content, str):
-            yield from self._write_text(delta.content)
-        for call in delta.tool_calls if isinstance(delta.tool_calls, list) else ():
-            self._logprobs.clear()
-            yield from self._add_call(call)
+    def _pieces(self, choice: CompletionOutput) -> Iterator[CompletionOutput]:
+        """The choice, token by token where their log probabilities are wanted."""
+        if choice.logprobs:
+            logprobs = chat_logprobs(choice.token_ids, choice.logprobs, self.response.top_logprobs).content
+            for token in self._token_texts.cut(choice.text, logprobs):
+                self._tokens.append(token)
+                yield CompletionOutput(choice.index, token.text, [])
+            choice = replace(choice, text="")
+        yield choice
 
-    def _write_text(self, text: str) -> Iterator[events.Event]:
-        if not isinstance(self._writer, MessageWriter):
-            yield from self._begin_item(MessageWriter(self._num_items))
-        logprobs, self._logprobs = self._logprobs, []
-        if (text or logprobs) and isinstance(self._writer, MessageWriter):
-            yield from self._writer.write(text, logprobs)
-
-    def _written_reasoning(self, text: str) -> Iterator[events.Event]:
-        if isinstance(self._writer, ReasoningWriter):
+    def _add_part(self, part: AnswerPart) -> Iterator[events.Event]:
+        """Log probabilities are those of messages: what else is read has none."""
+        match part:
+            case Content(text):
+                yield from self._write_text(text)
+                return
+            case Reasoning(text):
+                if not isinstance(self._writer, ReasoningWriter):
+                    yield from self._begin_item(ReasoningWriter(self._num_items))
+            case Call(_, call_id, name):
+                text = ""
+                yield from self._begin_item(CallWriter(self._num_items, call_id, name))
+            case Arguments(_, text):
+                pass
+        del self._tokens[:-1]  # the last one's text may go on in a message
+        if text and isinstance(self._writer, ReasoningWriter | CallWriter):
             yield from self._writer.write(text)
 
-    def _add_call(self, call: ToolCallDelta) -> Iterator[events.Event]:
-        if isinstance(call.id, str) and isinstance(call.function.name, str):
-            yield from self._begin_item(CallWriter(self._num_items, call.id, call.function.name))
-        if call.function.arguments and isinstance(self._writer, CallWriter):
-            yield from self._writer.write(call.function.arguments)
+    def _write_text(self, text: str) -> Iterator[events.Event]:
+        tokens, self._tokens = self._tokens, []
+        if not isinstance(self._writer, MessageWriter):
+            tokens = tokens if self._is_plain else tokens_of_end(tokens, text)
+            yield from self._begin_item(MessageWriter(self._num_items))
+        if (text or tokens) and isinstance(self._writer, MessageWriter):
+            yield from self._writer.write(text, [token.logprob for token in tokens if token.logprob is not None])
 
     def _begin_item(self, writer: ItemWriter) -> Iterator[events.Event]:
         yield from self._end_item("completed")
@@ -142,7 +155,11 @@ class ResponseBuilder:
         yield from self._all_numbered(self._end_item(item_status))
         self.response.status = status
         if status in _LAST_EVENTS:
-            yield self._numbered(_LAST_EVENTS[status](response=self.response))
+            yield self._lifecycle(_LAST_EVENTS[status])
+
+    def _lifecycle(self, kind: type[events.LifecycleEvent]) -> events.Event:
+        """With the response as it is now: it goes on."""
+        return self._numbered(kind(response=msgspec.structs.replace(self.response)))
 
     def _all_numbered(self, several: Iterable[events.Event]) -> Iterator[events.Event]:
         return map(self._numbered, several)
