@@ -90,8 +90,20 @@ def test_it_may_read_answers_and_refusals(guarded: Any) -> None:
 
 def test_a_page_of_another_origin_may_not(guarded: Any, api: Any) -> None:
     for server in (guarded, api):
-        response = server.client.post(CHAT, json=BODY, headers={"Origin": "https://elsewhere.example", **with_key("first-key")})
-        assert response.status_code == 200 and "access-control-allow-origin" not in response.headers
+        for origin in ("https://elsewhere.example", "null", "", f"https://{server.url.rpartition('/')[2]}.example", "http://[", f"{PAGE}/", "file://"):
+            response = server.client.post(CHAT, json=BODY, headers={"Origin": origin, "Sec-Fetch-Site": "cross-site", **with_key("first-key")})
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "origin_not_allowed"), origin
+            assert "access-control-allow-origin" not in response.headers
+        for method, path in (("GET", "/v1/models"), ("GET", "/livez")):
+            assert server.client.request(method, path, headers={"Origin": "https://elsewhere.example", **with_key("first-key")}).status_code == 200
+
+
+def test_a_page_of_this_host_may(guarded: Any, api: Any) -> None:
+    for server in (guarded, api):
+        own = [{"Origin": server.url}, {"Origin": "https://Chat.example", "Host": "chat.example:443"}]
+        for headers in (*own, {"Origin": "https://chat.example", "Sec-Fetch-Site": "same-origin"}):
+            response = server.client.post(CHAT, json=BODY, headers={**headers, **with_key("first-key")})
+            assert response.status_code == 200, headers
 
 
 @pytest.mark.parametrize("depth", [65, 500, 900, 100_000])

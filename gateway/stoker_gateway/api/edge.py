@@ -15,6 +15,7 @@ from stoker_gateway.api.api_keys import ApiKeyMiddleware, ApiKeys
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.metrics import Metrics, Refusal
 from stoker_gateway.api.observe import ObserveMiddleware
+from stoker_gateway.api.origins import OriginMiddleware
 from stoker_gateway.api.request_id import HEADER
 from stoker_gateway.api.request_record import Observer
 
@@ -35,9 +36,10 @@ class Edge:
     close: Callable[[], None]
 
     def wrap(self, app: ASGIApp, metrics: Metrics) -> ASGIApp:
-        """From the inside out: keys, then CORS, whose preflights bring none and whose headers a refusal needs too, then the record of it all."""
+        """From the inside out: keys, origins, then CORS, whose preflights bring no key and whose headers a refusal needs too, then the record of it all."""
         if self.api_keys is not None:
             app = ApiKeyMiddleware(app, self.api_keys, partial(metrics.refused, Refusal.UNAUTHORIZED))
+        app = OriginMiddleware(app, self.cors_origins, partial(metrics.refused, Refusal.INVALID))
         if self.cors_origins:
             app = CORSMiddleware(
                 app,

@@ -60,6 +60,11 @@ def invalid_api_key(message: str) -> ApiError:
     return error
 
 
+def foreign_origin(origin: str) -> ApiError:
+    message = f"Web pages of {_shorten(origin, MAX_NAME_CHARS)!r} may not use this server; serve it with --cors-allow-origins to let them."
+    return ApiError(message, status=403, code="origin_not_allowed")
+
+
 def model_not_found(model: str) -> ApiError:
     return ApiError(f"The model {_shorten(model, MAX_NAME_CHARS)!r} does not exist.", param="model", status=404, code="model_not_found")
 
