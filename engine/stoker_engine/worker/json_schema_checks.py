@@ -106,7 +106,7 @@ def _check_combination(schema: Mapping[str, Any]) -> str | None:
     return None if fits else f"{alone} has a value that is not of type {schema['type']}"
 
 
-def _is_of(value: Any, name: Any) -> bool:
+def _is_of(value: Any, name: object) -> bool:
     if isinstance(value, bool):
         return name == "boolean"
     if name == "integer" and isinstance(value, float):
