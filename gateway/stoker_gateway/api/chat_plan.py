@@ -1,7 +1,7 @@
 """ChatPlan: how one chat is to be sampled and read, by its tools, the model's format and the prompt's end."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -52,9 +52,12 @@ def plan_chat(chat_format: ChatFormat, tokenizer: Tokenizer, request: ChatComple
     """`params` are the request's own. Raises ApiError (400) for tools that the model cannot be asked to call."""
     chat = _chat(chat_format, request, prompt)
     marks = _special_marks(chat, tokenizer)
+    form = _structured_outputs(chat, tokenizer, marks, params.structured_outputs)
+    if form is not None and not form.after_token_ids and (chat.is_required or params.structured_outputs is not None):
+        chat = replace(chat, think=None)  # from the first token on there is nothing but what was asked for
     params = msgspec.structs.replace(
         params,
-        structured_outputs=_structured_outputs(chat, tokenizer, marks, params.structured_outputs),
+        structured_outputs=form,
         reasoning=_reasoning_span(chat),
         kept_special_token_ids=list(marks.values()),
     )
@@ -129,7 +132,7 @@ def _structured_outputs(chat: _Chat, tokenizer: Tokenizer, marks: dict[str, int]
         return None
     elif chat.tools and chat.tool_format is not HARMONY:
         asked = _form_or_call(chat, marks, asked)
-    return msgspec.structs.replace(asked, after_token_ids=_after_token_ids(chat, tokenizer))
+    return msgspec.structs.replace(asked, after_token_ids=_after_token_ids(chat, tokenizer, is_of_calls=form is not None))
 
 
 def _call_form(chat: _Chat) -> Format | None:
@@ -153,16 +156,23 @@ def _strict_form(chat: _Chat) -> Format | None:
 def _form_or_call(chat: _Chat, marks: dict[str, int], asked: StructuredOutputs) -> StructuredOutputs:
     """A model that may answer or call writes its answer in the form, and its calls in that of calls."""
     call = _call_form(chat)
-    if call is None or asked.kind not in ("json", "json_object"):
+    if asked.kind not in ("json", "json_object"):
         raise ApiError(f"{asked.parameter} is not supported together with tools, unless it asks for JSON.", param=asked.parameter)
+    if call is None:
+        name = "" if chat.tool_format is None else chat.tool_format.name
+        message = f"{asked.parameter} is not supported together with tools where calls are {name}: leave one of them out, or set tool_choice to none."
+        raise ApiError(message, param=asked.parameter)
     schema = msgspec.json.decode(asked.value) if asked.kind == "json" else {"type": "object"}
     form = either(json_by(schema), with_tokens(call, marks))
     return StructuredOutputs(kind="structural_tag", value=structural_tag(form), parameter=asked.parameter)
 
 
-def _after_token_ids(chat: _Chat, tokenizer: Tokenizer) -> list[int]:
-    """The tokens that end the reasoning. Those of a mark that is no token of its own depend on the text around it: there is no telling them."""
+def _after_token_ids(chat: _Chat, tokenizer: Tokenizer, *, is_of_calls: bool) -> list[int]:
+    """The tokens that end the reasoning. Those of a mark that is no token of its own depend on the text around it: there is no telling them.
+
+    Harmony's form of calls has all channels.
+    """
     if chat.tool_format is HARMONY:
-        return [] if chat.is_required else tokenizer.encode_chat(FINAL)
+        return [] if is_of_calls else tokenizer.encode_chat(FINAL)
     token_ids = [] if chat.think is None else tokenizer.encode_chat(chat.think.end)
     return token_ids if len(token_ids) == 1 else []

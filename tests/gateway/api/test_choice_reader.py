@@ -130,6 +130,25 @@ def test_strict_functions_hold_calls_to_their_schemas(marked: Tokenizer) -> None
         plan(marked, ChatFormat(TOOL_FORMATS["pythonic"], None, "tools"), tools=[strict])
 
 
+def test_strict_functions_of_harmony_are_held_on_every_channel(marked: Tokenizer) -> None:
+    strict = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
+    assert form_of(plan(marked, HARMONY, tools=[TOOL, strict])) == ("structural_tag", [], "tools")
+
+
+def test_a_form_without_a_token_to_wait_for_leaves_no_reasoning(smollm2_path: Path) -> None:
+    tokenizer = load_tokenizer(smollm2_path)  # in which </think> is several tokens
+    params = SamplingParams(structured_outputs=StructuredOutputs("json", "{}", parameter="response_format"))
+    chat = plan(tokenizer, HERMES, "user<think>\n", params=params)
+    deltas, _ = read(tokenizer, chat, '{"a": 1}', 1)
+    assert (form_of(chat)[1], chat.params.reasoning, joined(deltas)["content"]) == ([], None, '{"a": 1}')
+    required = plan(tokenizer, HERMES, "user<think>\n", tools=[TOOL], tool_choice="required")
+    deltas, name = read(tokenizer, required, '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>', 1)
+    assert (joined(deltas)["calls"], name) == ([["get_time", "{}"]], "tool_calls")
+    strict = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}}
+    deltas, _ = read(tokenizer, plan(tokenizer, HERMES, "user<think>\n", tools=[strict]), "Hm.</think>Well.", 1)
+    assert joined(deltas) == {"content": "Well.", "reasoning": "Hm.", "calls": []}
+
+
 def test_json_that_was_asked_for_begins_after_the_reasoning_too(marked: Tokenizer) -> None:
     params = SamplingParams(structured_outputs=StructuredOutputs("json", json.dumps({"type": "object"}), parameter="response_format"))
     assert form_of(plan(marked, HERMES, params=params)) == ("json", marked.encode_chat("</think>"), "response_format")
@@ -160,3 +179,9 @@ def test_what_the_model_cannot_do_is_refused(marked: Tokenizer, chat_format: Cha
     with pytest.raises(ApiError) as caught:
         plan(marked, chat_format, params=params, **fields)
     assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_json_beside_calls_that_no_grammar_knows_is_refused_by_their_format(marked: Tokenizer) -> None:
+    params = SamplingParams(structured_outputs=StructuredOutputs("json", "{}", parameter="response_format"))
+    with pytest.raises(ApiError, match="calls are pythonic"):
+        plan(marked, ChatFormat(TOOL_FORMATS["pythonic"], None, "tools"), params=params, tools=[TOOL])
