@@ -22,6 +22,7 @@ TABLES = {
     "memory": "Memory",
     "scheduler": "Scheduler alone",
     "step": "A decode step beside the model",
+    "structured": "Structured output",
     "protocol": "api → engine → api, with a model that costs nothing",
     "kernels": "Ops alone",
     "reconcile": "Operator",
