@@ -50,6 +50,16 @@ def test_errors_are_the_clients_own(client: anthropic.Anthropic, status: int, ki
     assert caught.value.status_code == status and isinstance(caught.value.body, dict) and caught.value.body["type"] == "error"
 
 
+def test_the_client_learns_the_requests_id(api: Any) -> None:
+    with anthropic.Anthropic(base_url=api.url, api_key="none", max_retries=0, default_headers={"X-Request-Id": "mine"}) as client:
+        message = client.messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "greeting"}])
+        assert message._request_id == "mine" and message.id == "msg-mine"
+        with pytest.raises(anthropic.NotFoundError) as caught:
+            client.messages.count_tokens(model="x", messages=[{"role": "user", "content": "greeting"}])
+    assert caught.value.request_id == "mine"
+    assert "request-id" not in api.client.get("/v1/models").headers
+
+
 def test_the_events_of_a_stream_come_in_order(api: Any) -> None:
     blocks = ask(api, stream=True).text.split("\n\n")[:-1]
     events = [json.loads(block.split("\ndata: ")[1]) for block in blocks]

@@ -16,7 +16,7 @@ from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.metrics import Metrics, Refusal
 from stoker_gateway.api.observe import ObserveMiddleware
 from stoker_gateway.api.origins import OriginMiddleware
-from stoker_gateway.api.request_id import HEADER
+from stoker_gateway.api.request_id import HEADER, MESSAGES_HEADER
 from stoker_gateway.api.request_record import Observer
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Edge:
                 allow_origins=self.cors_origins,
                 allow_methods=("GET", "POST", "DELETE"),
                 allow_headers=("*",),
-                expose_headers=(HEADER, "Retry-After"),
+                expose_headers=(HEADER, MESSAGES_HEADER, "Retry-After"),
                 max_age=PREFLIGHT_SECONDS,
             )
         return ObserveMiddleware(app, (*self.observers, metrics.http.observe, metrics.tools.observe))

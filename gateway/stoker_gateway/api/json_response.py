@@ -13,8 +13,13 @@ def json_response(body: bytes, status: int = 200) -> Response:
     return Response(body, status_code=status, media_type=_MEDIA_TYPE)
 
 
+def is_messages(scope: Scope) -> bool:
+    """Anthropic's API was asked."""
+    path: str = scope["path"]
+    return path == "/v1/messages" or path.startswith("/v1/messages/")
+
+
 def error_response(scope: Scope, error: ApiError) -> Response:
     """In the shape of the API that was asked."""
-    is_messages = scope["path"].startswith("/v1/messages")
-    body = messages_error(error, scope.get("state", {}).get("request_id")) if is_messages else error.body()
+    body = messages_error(error, scope.get("state", {}).get("request_id")) if is_messages(scope) else error.body()
     return Response(body, status_code=error.status, headers=error.headers, media_type=_MEDIA_TYPE)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker_gateway.api.request_id import HEADER
+from stoker_gateway.api.json_response import is_messages
+from stoker_gateway.api.request_id import HEADER, MESSAGES_HEADER
 from stoker_gateway.api.request_record import Observer, RequestRecord, begin_record
 from stoker_gateway.api.trace_headers import trace_headers
 
@@ -33,7 +34,10 @@ class ObserveMiddleware:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                MutableHeaders(scope=message)[HEADER] = record.request_id
+                headers = MutableHeaders(scope=message)
+                headers[HEADER] = record.request_id
+                if is_messages(scope):
+                    headers[MESSAGES_HEADER] = record.request_id
             await send(message)
 
         started = time.perf_counter()

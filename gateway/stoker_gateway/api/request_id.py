@@ -3,6 +3,8 @@
 from starlette.requests import Request
 
 HEADER = "X-Request-Id"
+MESSAGES_HEADER = "request-id"
+"""Where Anthropic's clients look for it."""
 
 
 def request_id_of(request: Request, prefix: str) -> str:
