@@ -1,6 +1,5 @@
-"""API keys: read from a file, read again when it changes, compared in constant time."""
+"""API keys: read from a file, read again when it changes, found by digests that nobody outside can compute."""
 
-import hashlib
 import hmac
 import logging
 import os
@@ -25,6 +24,8 @@ LOOK_SECONDS = 1.0
 """How often the file is looked at, at most."""
 
 MAX_FILE_BYTES = 1 << 20
+_SECRET_BYTES = 32
+"""Of the digests' key, another one in each process."""
 _KEY = re.compile(r"[\x21-\x7e]+")
 _FileIdentity = tuple[int, int, int]
 
@@ -36,7 +37,8 @@ class ApiKeys:
         self._path = path
         self._looked = time.monotonic()
         self._identity: _FileIdentity | None = None
-        self._digests: tuple[bytes, ...] = ()
+        self._secret = os.urandom(_SECRET_BYTES)
+        self._digests: frozenset[bytes] = frozenset()
         try:
             self._read()
         except (OSError, ValueError) as error:
@@ -45,11 +47,12 @@ class ApiKeys:
             raise ConfigError(f"--api-keys-file: {path} has no key; write one a line")
 
     def allow(self, key: str) -> bool:
-        """Takes as long for a wrong key as for a right one, whichever it is."""
+        """Takes as long however many keys there are. How long says nothing of them: a client cannot choose what digest its key has."""
         self._look()
-        digest = _digest(key)
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return any(matches)
+        return self._digest(key) in self._digests
+
+    def _digest(self, key: str) -> bytes:
+        return hmac.digest(self._secret, key.encode(), "sha256")
 
     def _look(self) -> None:
         """A mounted Secret changes by a link that is moved. What cannot be read now is no reason to forget the keys; a file without any is one."""
@@ -70,7 +73,7 @@ class ApiKeys:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise ValueError(f"it is larger than {MAX_FILE_BYTES} bytes")
-        self._digests = tuple(_digest(key) for key in _keys(content))
+        self._digests = frozenset(map(self._digest, _keys(content)))
         self._identity = identity
 
 
@@ -112,11 +115,6 @@ def _keys(content: bytes) -> Iterator[str]:
         if not _KEY.fullmatch(key):
             raise ValueError(f"line {number} is no key: it must have visible ASCII characters alone")
         yield key
-
-
-def _digest(key: str) -> bytes:
-    """Of one length for every key, so that not even a length is told."""
-    return hashlib.sha256(key.encode()).digest()
 
 
 def _identity(stat: os.stat_result) -> _FileIdentity:

@@ -1,3 +1,5 @@
+import hashlib
+import hmac
 import os
 from pathlib import Path
 
@@ -48,6 +50,22 @@ def test_a_file_without_keys_any_more_takes_all_of_them_back(mounted: Path) -> N
     keys = ApiKeys(mounted / "1" / "keys")
     (mounted / "1" / "keys").write_text("", encoding="utf-8")
     assert not keys.allow("old") and not keys.allow("")
+
+
+def test_a_request_costs_one_digest_however_many_keys_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "keys"
+    file.write_text("".join(f"{index}\n" for index in range(20_000)), encoding="utf-8")
+    keys = ApiKeys(file)
+    digests: list[bytes] = []
+    digest = hmac.digest
+
+    def counted(key: bytes, message: bytes, name: str) -> bytes:
+        digests.append(digest(key, message, name))
+        return digests[-1]
+
+    monkeypatch.setattr(hmac, "digest", counted)
+    assert keys.allow("0") and keys.allow("19999") and not keys.allow("20000")
+    assert len(digests) == 3 and digests[0] not in (hashlib.sha256(b"0").digest(), ApiKeys(file)._digest("0"))
 
 
 @pytest.mark.parametrize(
