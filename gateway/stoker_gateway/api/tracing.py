@@ -7,7 +7,7 @@ from importlib.metadata import version
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode
@@ -53,10 +53,10 @@ class Tracing:
 
 
 def _resource_attributes() -> dict[str, AttributeValue]:
-    """Who sends the spans: the program, and the pod where it is in one."""
+    """Who sends the spans: the program, and the pod where it is in one. What the environment's variables say of these wins."""
     pod = {"k8s.pod.name": os.environ.get("POD_NAME"), "k8s.namespace.name": os.environ.get("POD_NAMESPACE")}
-    program = {"service.name": os.environ.get("OTEL_SERVICE_NAME") or "stoker-api", "service.version": version("stoker")}
-    return {**program, **{name: value for name, value in pod.items() if value}}
+    own = {"service.name": "stoker-api", "service.version": version("stoker"), **{name: value for name, value in pod.items() if value}}
+    return {**own, **OTELResourceDetector().detect().attributes}
 
 
 def traces_url(endpoint: str) -> str:
