@@ -14,7 +14,8 @@ _MARGIN_TOKENS = 16
 async def truncated(state: ApiState, prompt: Prompt, num_tokens: int | None, params: SamplingParams) -> Prompt:
     """The last `num_tokens` tokens of the prompt; a BOS that the model's texts begin with stays, as one of them. None leaves it as it is.
 
-    -1 stands for as many as leave room for `max_tokens` of output. Raises EngineNotReadyError, and ParameterError for 0 or a text that is no Unicode.
+    -1 stands for as many as leave room for `max_tokens` of output. Raises EngineNotReadyError, QueueFullError before a text is tokenized, and
+    ParameterError for 0 or a text that is no Unicode.
     """
     if num_tokens is None:
         return prompt
@@ -27,7 +28,8 @@ async def truncated(state: ApiState, prompt: Prompt, num_tokens: int | None, par
             raise ContextLengthError(f"max_tokens is {params.max_tokens}, which leaves no room for a prompt.", "max_tokens")
     if isinstance(prompt, list):
         return _last(state, prompt, limit)
-    return await off_loop_if_long(len(text_of(prompt)), lambda: _last(state, _tokenize_end(state, prompt, limit), limit))
+    with state.engine.admission.preparing(params.n):
+        return await off_loop_if_long(len(text_of(prompt)), lambda: _last(state, _tokenize_end(state, prompt, limit), limit))
 
 
 def _tokenize_end(state: ApiState, prompt: Prompt, limit: int) -> list[int]:

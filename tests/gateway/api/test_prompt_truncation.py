@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from stoker_engine.errors import QueueFullError
+from stoker_engine.frontend.admission import Admission, QueuedRequests, QueueLimits
 from stoker_engine.frontend.renderer import TemplatedPrompt
 from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.prompt_truncation import truncated
@@ -29,8 +31,11 @@ class Words:
         return [10 + int(character) for character in text]
 
 
-def state(words: Words) -> Any:
-    return SimpleNamespace(tokenizer=words)
+def state(words: Words, num_queued: int = 0) -> Any:
+    queued = QueuedRequests()
+    for index in range(num_queued):
+        queued.add(str(index), 1)
+    return SimpleNamespace(tokenizer=words, engine=SimpleNamespace(admission=Admission(QueueLimits(max_requests=2), queued)))
 
 
 @pytest.mark.parametrize("max_token_characters", [1, None])
@@ -49,3 +54,13 @@ async def test_of_a_long_text_its_end_alone_is_tokenized() -> None:
     words = Words(1)
     await truncated(state(words), "1" * 1_000_000, 5, SamplingParams())
     assert words.num_encoded < 100
+
+
+async def test_where_the_queue_is_full_nothing_is_tokenized() -> None:
+    words = Words(1)
+    with pytest.raises(QueueFullError):
+        await truncated(state(words, num_queued=2), "1" * 100, 5, SamplingParams())
+    with pytest.raises(QueueFullError):
+        await truncated(state(words, num_queued=1), "1" * 100, 5, SamplingParams(n=2, temperature=1.0))
+    assert words.num_encoded == 0
+    assert len(await truncated(state(words, num_queued=1), "1" * 100, 5, SamplingParams())) == 5
