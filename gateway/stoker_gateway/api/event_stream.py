@@ -43,5 +43,5 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         except EngineError as error:
             logger.warning("%s: failed in mid-stream: %s", self._request_id, error)
-            tail = self._end.failed(to_api_error(error))
+            tail = self._end.done if self._end.failed is None else self._end.failed(to_api_error(error))
         await send({"type": "http.response.body", "body": tail, "more_body": False})

@@ -28,10 +28,10 @@ def error_event(error: ApiError) -> bytes:
 
 @dataclass(slots=True, frozen=True)
 class StreamEnd:
-    """What the last bytes of a stream are: `done` after its last event, `failed` where it fails on the way."""
+    """What the last bytes of a stream are: `done` after its last event, `failed` where it fails on the way; None where its events say so themselves."""
 
     done: bytes
-    failed: Callable[[ApiError], bytes]
+    failed: Callable[[ApiError], bytes] | None
 
 
 COMPLETIONS_END = StreamEnd(DONE, lambda error: error_event(error) + DONE)

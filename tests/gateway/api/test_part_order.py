@@ -1,7 +1,7 @@
 """An answer of text, a call and text, by each of the APIs, streamed with every cut and whole."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,7 +16,7 @@ from stoker_gateway.api.chat_plan import ChatPlan
 from stoker_gateway.api.choice_reader import ChoiceReader
 from stoker_gateway.api.messages.answer import MessageAnswer
 from stoker_gateway.api.responses.builder import ResponseBuilder
-from stoker_gateway.openai.responses.protocol import ReasoningResponse, Response, TextConfigResponse, TextFormatResponse
+from stoker_gateway.openai.responses.protocol import Response
 from stoker_gateway.reasoning.think import THINK, ThinkParser
 from stoker_gateway.tools.formats import TOOL_FORMATS
 from stoker_gateway.tools.trimmed import TrimmedParser
@@ -44,15 +44,9 @@ def outputs_of(pieces: Sequence[str], token_texts: Sequence[Sequence[str]] = ())
     return outputs
 
 
-def respond(outputs: Sequence[RequestOutput], chat_plan: ChatPlan | None = None) -> tuple[Response, list[Any]]:
-    fields: dict[str, Any] = dict.fromkeys(("instructions", "max_output_tokens", "previous_response_id", "prompt_cache_key", "safety_identifier", "user"), None)
-    numbers: dict[str, Any] = dict.fromkeys(("created_at", "frequency_penalty", "presence_penalty", "temperature", "top_logprobs", "top_p"), 0)
-    defaults: dict[str, Any] = {"parallel_tool_calls": True, "reasoning": ReasoningResponse(), "tool_choice": "auto", "tools": [], "metadata": {}}
-    text = TextConfigResponse(TextFormatResponse("text"))
-    response = Response(id="r", status="in_progress", background=False, model="m", store=False, text=text, **fields, **numbers, **defaults)
-    builder = ResponseBuilder(response, chat_plan or plan())
-    events = [event for output in outputs for event in builder.add(output)]
-    return response, msgspec.to_builtins(events)
+def read(response: Response, outputs: Sequence[RequestOutput]) -> list[Any]:
+    builder = ResponseBuilder(response, plan())
+    return [msgspec.to_builtins(event) for event in [event for output in outputs for event in builder.add(output)]]
 
 
 @pytest.mark.case("C004")
@@ -71,9 +65,9 @@ def test_a_chat_has_the_same_text_and_call_however_it_is_cut() -> None:
 
 
 @pytest.mark.case("C004")
-def test_a_response_has_text_call_and_text_in_order_however_it_is_cut() -> None:
+def test_a_response_has_text_call_and_text_in_order_however_it_is_cut(make_response: Callable[[], Response]) -> None:
     for pieces in CUTS:
-        response, events = respond(outputs_of(pieces))
+        events = read(response := make_response(), outputs_of(pieces))
         items = msgspec.to_builtins(response.output)
         assert [item["type"] for item in items] == ["reasoning", "message", "function_call", "message"]
         assert [item["content"][0]["text"] for item in items if "content" in item] == ["Hm.", "One.", "Two."]
@@ -107,20 +101,20 @@ async def test_a_message_has_text_call_and_text_in_order_however_it_is_cut() -> 
     assert whole[2]["input"] == json.loads(ARGUMENTS) and [whole[1]["text"], whole[3]["text"]] == ["One.", "Two."]
 
 
-def test_log_probabilities_are_those_of_the_messages_streamed_and_whole() -> None:
+def test_log_probabilities_are_those_of_the_messages_streamed_and_whole(make_response: Callable[[], Response]) -> None:
     tokens = ["<think>", "Hm", ".", "</think>", "\n\n", "One", ".", "<tool_call>", '{"name":"f","arguments":{}}', "</tool_call>", "\n", "Tw", "o.", ""]
     for sizes in ([1] * len(tokens), [len(tokens)], [5, 9], [6, 8], [9, 5]):
         groups = [tokens[sum(sizes[:index]) : sum(sizes[: index + 1])] for index in range(len(sizes))]
-        response, events = respond(outputs_of(["".join(group) for group in groups], groups))
+        events = read(response := make_response(), outputs_of(["".join(group) for group in groups], groups))
         messages = [item["content"][0] for item in msgspec.to_builtins(response.output) if item["type"] == "message"]
         assert [[entry["token"] for entry in part["logprobs"]] for part in messages] == [["One", "."], ["\n", "Tw", "o.", ""]]
         deltas = [(event["delta"], [entry["token"] for entry in event["logprobs"]]) for event in events if event["type"] == "response.output_text.delta"]
         assert deltas == [("One", ["One"]), (".", ["."]), ("\nTw", ["\n", "Tw"]), ("o.", ["o."]), ("", [""])]
 
 
-def test_the_first_events_show_the_response_as_it_was_then() -> None:
+def test_the_first_events_show_the_response_as_it_was_then(make_response: Callable[[], Response]) -> None:
     for pieces in ([TEXT], list(TEXT)):
-        response, events = respond(outputs_of(pieces))
+        events = read(response := make_response(), outputs_of(pieces))
         for event in events[:2]:
             assert (event["response"]["status"], event["response"]["output"], event["response"]["usage"]) == ("in_progress", [], None)
         assert events[-1]["response"] == msgspec.to_builtins(response) and response.usage is not None

@@ -42,7 +42,9 @@ async def create_message(state: ApiState, http_request: Request) -> Response:
     if request.stream:
         return await stream_response(http_request, options.request_id, answer.stream(outputs), MESSAGES_END)
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
-        return json_response(encode(answer.whole(await last_output(outputs))))
+        output = await last_output(outputs)
+    size = sum(len(choice.text) for choice in output.outputs)
+    return json_response(await off_loop_if_long(size, lambda: encode(answer.whole(output))))
 
 
 async def count_tokens(state: ApiState, http_request: Request) -> Response:

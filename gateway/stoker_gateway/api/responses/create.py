@@ -2,7 +2,6 @@
 
 import secrets
 import time
-from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
@@ -20,14 +19,13 @@ from stoker_gateway.api.responses.conversation import chat_request, own_names
 from stoker_gateway.api.responses.follow import RESPONSES_END, followed
 from stoker_gateway.api.responses.items import input_items
 from stoker_gateway.api.responses.run import ResponseRun
-from stoker_gateway.api.responses.store import StoredResponse, conversation_bytes
+from stoker_gateway.api.responses.store import StoredResponse
 from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.decode import decode_request
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.protocol import encode
 from stoker_gateway.openai.responses.protocol import (
-    ConversationItem,
     ReasoningResponse,
     Response,
     TextConfigResponse,
@@ -42,13 +40,15 @@ async def create_response(state: ApiState, http_request: Request) -> HttpRespons
     request = await off_loop_if_long(len(body), lambda: decode_request(body, ResponsesRequest, RESPONSES_RULES))
     request.check()
     state.check_model(request.model)
-    earlier = _earlier(state, request)
-    conversation = [*earlier, *input_items(request, earlier)]
+    previous = _previous(state, request)
+    earlier = () if previous is None else previous.conversation
+    size = len(body) + (0 if previous is None else previous.num_bytes)
+    conversation = await off_loop_if_long(size, lambda: [*earlier, *input_items(request, earlier)])
     with own_names():
-        chat = await off_loop_if_long(len(body), lambda: chat_request(request, conversation))
+        chat = await off_loop_if_long(size, lambda: chat_request(request, conversation))
         params = chat_sampling_params(chat, state.sampling_defaults)
         state.check_ready()
-        prompt = await off_loop_if_long(len(body) + conversation_bytes(conversation), lambda: render_chat(state, chat))
+        prompt = await off_loop_if_long(size, lambda: render_chat(state, chat))
         plan = plan_chat(state.chat_format, state.tokenizer, chat, prompt.text, params)
     stored = StoredResponse(_new_response(request, params), conversation)
     options = request_options(chat, http_request.headers, request_id_of(http_request, "resp"))
@@ -63,17 +63,17 @@ async def create_response(state: ApiState, http_request: Request) -> HttpRespons
         return json_response(encode(await run.whole(outputs)))
 
 
-def _earlier(state: ApiState, request: ResponsesRequest) -> Sequence[ConversationItem]:
+def _previous(state: ApiState, request: ResponsesRequest) -> StoredResponse | None:
     """Raises ApiError (400) for an earlier response that is not kept, or not over."""
     if request.previous_response_id is None:
-        return ()
-    earlier = state.responses.find(request.previous_response_id)
-    if earlier is None:
+        return None
+    previous = state.responses.find(request.previous_response_id)
+    if previous is None:
         message = f"Previous response with id '{request.previous_response_id[:100]}' not found."
         raise ApiError(message, param="previous_response_id", code="previous_response_not_found")
-    if not earlier.is_over:
-        raise ApiError(f"The previous response is {earlier.response.status}; wait until it is over.", param="previous_response_id")
-    return earlier.conversation
+    if not previous.is_over:
+        raise ApiError(f"The previous response is {previous.response.status}; wait until it is over.", param="previous_response_id")
+    return previous
 
 
 def _new_response(request: ResponsesRequest, params: SamplingParams) -> Response:

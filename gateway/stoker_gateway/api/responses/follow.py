@@ -5,10 +5,10 @@ from starlette.responses import Response as HttpResponse
 from stoker_gateway.api.event_stream import EventStream
 from stoker_gateway.api.responses.store import StoredResponse
 from stoker_gateway.openai.errors import ApiError
-from stoker_gateway.openai.streaming import StreamEnd, named_event
+from stoker_gateway.openai.streaming import StreamEnd
 
-RESPONSES_END = StreamEnd(b"", lambda error: named_event("error", error.body()))
-"""The last event says how the response ended: nothing comes after it."""
+RESPONSES_END = StreamEnd(b"", None)
+"""The last event says how the response ended, response.failed where it failed: nothing comes after it."""
 
 
 def followed(stored: StoredResponse, start: int) -> HttpResponse:

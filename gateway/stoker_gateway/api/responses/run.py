@@ -6,6 +6,7 @@ from contextlib import aclosing
 from stoker_engine.errors import EngineError, EngineGenerateError
 from stoker_engine.outputs import RequestOutput
 from stoker_gateway.api.chat_plan import ChatPlan
+from stoker_gateway.api.generation import last_output, off_loop_if_long
 from stoker_gateway.api.responses.builder import ResponseBuilder
 from stoker_gateway.api.responses.conversation import own_names
 from stoker_gateway.api.responses.store import EventLog, ResponseStore, StoredResponse, conversation_bytes
@@ -27,9 +28,11 @@ class ResponseRun:
 
     async def whole(self, outputs: Outputs) -> Response:
         """Raises EngineError where there is no answer."""
-        async with aclosing(self._steps(outputs)) as steps:
-            async for _ in steps:
-                continue
+        async with aclosing(outputs):
+            with own_names():
+                output = await last_output(outputs)
+        size = sum(len(choice.text) for choice in output.outputs)
+        self._ended(await off_loop_if_long(size, lambda: list(self._builder.add(output))))
         return self._stored.response
 
     async def stream(self, outputs: Outputs) -> AsyncGenerator[bytes]:
@@ -55,25 +58,23 @@ class ResponseRun:
             self._keep()
 
     async def _steps(self, outputs: Outputs) -> AsyncGenerator[list[Event]]:
-        """The events of each output. An error after the first of them is the last one."""
+        """The events of each output. An error after the first of them is the last one; an answer that is whole stays so."""
         has_begun = False
         try:
             with own_names():
                 async for output in outputs:
-                    step = self._step(output)
+                    step = self._ended(list(self._builder.add(output)))
                     has_begun = True
                     yield step
             if not self._stored.is_over:
                 raise EngineGenerateError("The request ended without an answer.")
         except EngineError as error:
-            if not has_begun or self._stored.is_over:
+            if not has_begun:
                 raise
-            yield self._ended(list(self._builder.fail(error)))
+            if not self._stored.is_over:
+                yield self._ended(list(self._builder.fail(error)))
         finally:
             await outputs.aclose()
-
-    def _step(self, output: RequestOutput) -> list[Event]:
-        return self._ended(list(self._builder.add(output)))
 
     def _ended(self, step: list[Event]) -> list[Event]:
         """The response is kept before anybody reads that it is over, except in the background, whose events are kept with it."""
