@@ -114,9 +114,34 @@ def test_the_alerts_are_valid_and_one_sees_a_killed_engine(scraped: Any, program
     api, prometheus = scraped
     make_traffic(api)
     wait_for(lambda: {rule["health"] for rule in prometheus.rules().values()} == {"ok"}, "all rules have been evaluated")
-    assert {name for name, rule in prometheus.rules().items() if rule["state"] != "inactive"} == set()
+    assert {name for name, rule in prometheus.rules().items() if rule["state"] != "inactive"} == {"StokerOperatorWithoutLeader"}  # none is scraped
     api.engine.abandon()
     wait_for(lambda: prometheus.rules()["StokerEngineFailed"]["state"] == "pending", "the alert is pending")
+
+
+@pytest.mark.parametrize(
+    ("series", "labels"),
+    [
+        ({}, [{}]),
+        ({'stoker_operator_leader{namespace="a",pod="0"}': "0x10", 'stoker_operator_leader{namespace="a",pod="1"}': "0x10"}, [{"namespace": "a"}]),
+        ({'stoker_operator_leader{namespace="a",pod="0"}': "0x10", 'stoker_operator_leader{namespace="a",pod="1"}': "1x10"}, []),
+        ({'stoker_operator_leader{namespace="a",pod="0"}': "1 1 stale"}, [{}]),
+    ],
+)
+def test_an_operator_that_does_not_lead_or_run_is_seen(programs: Path, tmp_path: Path, series: dict[str, str], labels: list[dict[str, str]]) -> None:
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    query = {"expr": 'ALERTS{alertname="StokerOperatorWithoutLeader",alertstate="firing"}', "eval_time": "9m"}
+    known = {"__name__": "ALERTS", "alertname": "StokerOperatorWithoutLeader", "alertstate": "firing", "severity": "critical"}
+    samples = [{"labels": _selector({**known, **own}), "value": 1} for own in labels]
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": [{**query, "exp_samples": samples}]}
+    file = tmp_path / "tests.json"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}), encoding="utf-8")
+    checked = subprocess.run([programs / "promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def _selector(labels: dict[str, str]) -> str:
+    return labels.pop("__name__") + "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
 
 
 def test_the_page_has_the_form_that_prometheus_wants(scraped: Any, programs: Path) -> None:
