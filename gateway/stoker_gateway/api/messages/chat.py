@@ -54,25 +54,27 @@ def _messages(message: MessageParam, path: str) -> Iterator[ChatMessage]:
         return
     own = ChatMessage(role=message.role)
     parts: list[ContentPart] = []
+    calls: list[MessageToolCall] = []
+    thoughts: list[str] = []
     for index, block in enumerate(message.content):
         place = f"{path}[{index}]"
         if block.type == "tool_result" and message.role == "user":
             yield _result_message(block, place)
         elif message.role == "assistant" and block.type in ("tool_use", "thinking", "redacted_thinking"):
-            _add_to_turn(own, block, place)
+            _add_to_turn(calls, thoughts, block, place)
         else:
             parts.append(_text_part(block, place))
     if parts or message.role == "assistant" or all(block.type != "tool_result" for block in message.content):
-        own.content = parts
+        own.content, own.tool_calls, own.reasoning_content = parts, calls or None, "".join(thoughts) if thoughts else None
         yield own
 
 
-def _add_to_turn(own: ChatMessage, block: Block, path: str) -> None:
+def _add_to_turn(calls: list[MessageToolCall], thoughts: list[str], block: Block, path: str) -> None:
     if block.type == "thinking":
-        own.reasoning_content = (own.reasoning_content or "") + _required(block.thinking, f"{path}.thinking")
+        thoughts.append(_required(block.thinking, f"{path}.thinking"))
     elif block.type == "tool_use":
         function = MessageFunctionCall(_required(block.name, f"{path}.name"), block.input or {})
-        own.tool_calls = [*(own.tool_calls or ()), MessageToolCall(id=_required(block.id, f"{path}.id"), function=function)]
+        calls.append(MessageToolCall(id=_required(block.id, f"{path}.id"), function=function))
 
 
 def _result_message(block: Block, path: str) -> ChatMessage:

@@ -137,7 +137,7 @@ class ResponseBuilder:
             return
         for event in self._writer.end(status):
             if isinstance(event, events.ItemDone):
-                self.response.output = [*self.response.output, event.item]
+                self.response.output.append(event.item)
             yield event
         self._writer = None
 
@@ -159,7 +159,7 @@ class ResponseBuilder:
 
     def _lifecycle(self, kind: type[events.LifecycleEvent]) -> events.Event:
         """With the response as it is now: it goes on."""
-        return self._numbered(kind(response=msgspec.structs.replace(self.response)))
+        return self._numbered(kind(response=msgspec.structs.replace(self.response, output=[*self.response.output])))
 
     def _all_numbered(self, several: Iterable[events.Event]) -> Iterator[events.Event]:
         return map(self._numbered, several)

@@ -62,7 +62,7 @@ def chat_messages(conversation: Iterable[ConversationItem]) -> list[ChatMessage]
                 call = MessageToolCall(id=item.call_id, function=MessageFunctionCall(item.name, item.arguments))
                 if not messages or messages[-1].role != "assistant":
                     messages.append(ChatMessage(role="assistant"))
-                messages[-1].tool_calls = [*(messages[-1].tool_calls or ()), call]
+                _add_call(messages[-1], call)
             case FunctionCallOutputItem():
                 messages.append(ChatMessage(role="tool", content=item.output, tool_call_id=item.call_id))
     return messages
@@ -94,6 +94,12 @@ def _add_message(messages: list[ChatMessage], item: InputMessage) -> None:
         last.content = content
     else:
         messages.append(ChatMessage(role=item.role, content=content))
+
+
+def _add_call(message: ChatMessage, call: MessageToolCall) -> None:
+    if message.tool_calls is None:
+        message.tool_calls = []
+    message.tool_calls.append(call)
 
 
 def _tool(tool: FunctionTool, path: str) -> Tool:
