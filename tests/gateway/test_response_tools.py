@@ -29,6 +29,7 @@ ANSWERS = {
     "log": CALL,
     "all": f"<think>\nI must.\n</think>\n\nI will.\n{CALL}\n{CALL}",
     "think": "<think>Hm.</think>Well.",
+    "after": f"First.\n{CALL}Last.",
 }
 LOGGED: list[Any] = [
     {"role": "user", "content": "log"},
@@ -80,6 +81,7 @@ def summary(response: Any) -> list[tuple[str, str]]:
         ("log", [("function_call", '{"site":"Åse \\"B\\""}')]),
         ("think", [("reasoning", "Hm."), ("message", "Well.")]),
         ("all", [("reasoning", "I must."), ("message", "I will."), *[("function_call", '{"site":"Åse \\"B\\""}')] * 2]),
+        ("after", [("message", "First."), ("function_call", '{"site":"Åse \\"B\\""}'), ("message", "\nLast.")]),
     ],
 )
 @pytest.mark.case("C030")
@@ -169,6 +171,7 @@ MESSAGES_TOOLS: list[Any] = [{"name": "log_reading", "description": "Logs.", "in
 BLOCKS = {
     "log": [("tool_use", {"site": 'Åse "B"'})],
     "think": [("thinking", "Hm."), ("text", "Well.")],
+    "after": [("text", "First."), ("tool_use", {"site": 'Åse "B"'}), ("text", "\nLast.")],
     "all": [("thinking", "I must."), ("text", "I will."), *[("tool_use", {"site": 'Åse "B"'})] * 2],
 }
 

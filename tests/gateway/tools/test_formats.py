@@ -118,6 +118,14 @@ def test_reasoning_comes_before_the_answer(text: str, expected: Answer) -> None:
     assert read_text("hermes", text) == read_text("hermes", *text) == expected
 
 
+def test_thousands_of_calls_and_marks_are_all_read() -> None:
+    call = f'<tool_call>{{"name": "log_reading", "arguments": {LOG}}}</tool_call>'
+    assert read_text("hermes", call * 3000).calls == ONE * 3000
+    assert read_text("hermes", "<tool_call>" * 3000).content == "<tool_call>" * 3000
+    message = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    assert read_text("harmony", message * 3000).reasoning == "\n".join(["Hm."] * 3000)
+
+
 def test_reasoning_that_began_in_the_prompt_ends_at_its_tag() -> None:
     for pieces in (["hm</think>yes"], [*"hm</think>yes"], [*"<think>hm</think>yes"]):
         assert read(TrimmedParser(ThinkParser(THINK, ContentParser(), is_open=True)), pieces) == Answer("hm", "yes", [])
