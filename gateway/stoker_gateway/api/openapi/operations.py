@@ -22,8 +22,9 @@ from stoker_gateway.openai.tokenization import DETOKENIZE_RULES, TOKENIZE_RULES,
 
 NO_RULES = FieldRules(ignored=frozenset())
 READ_ERRORS = (400, 401, 404, 500, 503)
-BODY_ERRORS = (400, 401, 404, 413, 415, 429, 500, 503, 504)
-CONTROL_ERRORS = (400, 401, 409, 500, 503)
+CHANGE_ERRORS = (400, 401, 403, 404, 500, 503)
+BODY_ERRORS = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
+CONTROL_ERRORS = (400, 401, 403, 409, 500, 503)
 RESPONSE_EVENTS = (
     events.Created,
     events.Queued,
@@ -118,8 +119,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
     ),
     ("GET", "/v1/responses/{response_id}"): Operation(summary="Fetch a response", query=GetQuery, answer=Response, events=RESPONSE_EVENTS),
-    ("DELETE", "/v1/responses/{response_id}"): Operation(summary="Forget a response", answer=DeletedResponse),
-    ("POST", "/v1/responses/{response_id}/cancel"): Operation(summary="End a response in the background", answer=Response),
+    ("DELETE", "/v1/responses/{response_id}"): Operation(summary="Forget a response", answer=DeletedResponse, errors=CHANGE_ERRORS),
+    ("POST", "/v1/responses/{response_id}/cancel"): Operation(summary="End a response in the background", answer=Response, errors=CHANGE_ERRORS),
     ("GET", "/v1/responses/{response_id}/input_items"): Operation(summary="List what a response has read", query=ItemsQuery, answer=InputItemList),
     ("GET", "/v1/models"): Operation(summary="List the names of the model", answer=ModelList, errors=(401, 500, 503)),
     ("GET", "/v1/models/{model}"): Operation(summary="Describe the model", answer=Model),
