@@ -23,6 +23,7 @@ from stoker_engine.core.stepping import PlainStepping, Stepping
 from stoker_engine.executor.base import Executor, ModelDescription
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse, EngineCoreRequest, EnginePhase, ModelDownload
+from stoker_engine.stats import SchedulerStats
 from stoker_engine.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class EngineCore:
         )
         self._hasher = BlockHasher(config.block_size) if config.enable_prefix_caching else None
         self._grammars = grammars or model.grammars
+        self._told_stats: SchedulerStats | None = None
         self._eager_aborts: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._stepping = choose_stepping(config, self.scheduler, executor, self._take_eager_aborts)
         self.ready_response = EngineCoreReadyResponse(
@@ -130,9 +132,8 @@ class EngineCore:
         if not self.has_work():
             self.control.fire_if_idle()
             return StepResult({}, executed=False)
-        has_news = self.scheduler.has_news()
         update = self._stepping.step()
-        if update.outputs is None or not (update.outputs or update.executed or has_news):
+        if update.outputs is None or not (update.outputs or update.executed or self.scheduler.make_stats() != self._told_stats):
             return StepResult({}, update.executed)
         return StepResult(self._stamp(update.outputs), update.executed)
 
@@ -148,7 +149,7 @@ class EngineCore:
         """One message per client with outputs; the statistics go with the first one, or to client 0 where there is none."""
         messages = {client_index: EngineCoreOutputs(outputs=of_client) for client_index, of_client in outputs.items()}
         first = messages[min(messages)] if messages else messages.setdefault(0, EngineCoreOutputs())
-        first.scheduler_stats = self.scheduler.make_stats()
+        first.scheduler_stats = self._told_stats = self.scheduler.make_stats()
         now = time.monotonic()
         for message in messages.values():
             message.timestamp = now

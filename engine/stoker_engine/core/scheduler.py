@@ -63,7 +63,7 @@ class Scheduler:
 
     def has_requests(self) -> bool:
         """Whether there is a reason for a step: a request that may run, or news."""
-        return self.has_news() or self._has_runnable_requests()
+        return self._has_news() or self._has_runnable_requests()
 
     def add_request(self, request: Request) -> None:
         """Queues a request. One that could never run ends with the next `update_from_output`. Raises DuplicateRequestError for a live id."""
@@ -156,7 +156,7 @@ class Scheduler:
             num_deferred=len(self.state.awaiting_grammar),
         )
 
-    def has_news(self) -> bool:
+    def _has_news(self) -> bool:
         """There is an end that the worker or a client has not been told."""
         return bool(self._finished_request_ids or self._preempted_request_ids or self._answers)
 

@@ -79,6 +79,8 @@ def test_a_grammar_that_turns_out_to_be_wrong_fails_its_request_alone(late: tupl
 def test_what_waits_for_its_grammar_alone_is_nothing_to_compute_and_nothing_to_tell(late: tuple[Any, LateGrammars]) -> None:
     engine, grammars = late
     engine.add([1, 2, 3], {"max_tokens": 8, "grammar": 4}, 0)
+    told = engine.core.step().outputs
+    assert [outputs.scheduler_stats.num_deferred for outputs in told.values()] == [1]
     for _ in range(5):
         assert engine.core.has_work()
         assert count_computable(engine.engine.state) == 0
