@@ -10,8 +10,8 @@ MESSAGES_AT_ONCE = 64
 
 
 class MessageReader:
-    """For a socket that only receives, not one of zmq.asyncio: a future and two turns of the loop for each message took 0.2 ms of a core from the engine's
-    every step. Closed by its owner, before the socket.
+    """For a socket that only receives, not one of zmq.asyncio, whose future for each message took 0.31 ms of a core per token where this takes 0.26.
+    Closed by its owner, before the socket.
 
     `handle` is given each message's frames. What it raises ends the reading.
     """
