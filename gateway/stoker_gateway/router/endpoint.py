@@ -1,0 +1,29 @@
+"""A replica as the gateway knows it: where it is, how busy it is, and whether it answers."""
+
+from stoker_gateway.router.fleet_view import Address, EndpointView
+from stoker_gateway.router.health_record import HealthRecord
+from stoker_gateway.router.replica_load import ReplicaLoad
+
+
+class Endpoint:
+    """One replica, the same object as long as it has the same pod and address. Its pool and policies keep what they know by this object."""
+
+    __slots__ = ("address", "health", "load", "num_in_flight", "view")
+
+    def __init__(self, view: EndpointView) -> None:
+        self.address: Address = view.address
+        self.view = view
+        self.num_in_flight = 0
+        """Requests that this gateway has sent it and that have not ended."""
+        self.load: ReplicaLoad | None = None
+        """What it last told of itself; None before it has."""
+        self.health = HealthRecord()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its source lets it have new requests."""
+        return self.view.is_ready and not self.view.is_terminating
+
+    def num_requests(self, now: float) -> int:
+        """How busy it is: its own number where that is fresh, with what this gateway has sent since; else only what this gateway knows."""
+        return self.num_in_flight if self.load is None else max(self.num_in_flight, self.load.num_requests(now))
