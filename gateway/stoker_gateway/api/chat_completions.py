@@ -7,7 +7,6 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_engine.frontend.renderer import TemplatedPrompt
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_delta import chat_delta, whole_message
@@ -25,15 +24,14 @@ from stoker_gateway.api.generation import (
 )
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.logprobs import chat_logprobs, prompt_logprobs
+from stoker_gateway.api.prompt_text import render_chat
 from stoker_gateway.api.prompt_truncation import truncated
 from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.decode import decode_chat_completion_request
-from stoker_gateway.openai.messages import template_messages
 from stoker_gateway.openai.protocol import ChatCompletion, ChatCompletionChoice, encode, make_usage
 from stoker_gateway.openai.request import ChatCompletionRequest
-from stoker_gateway.openai.tools import offered_tools, template_tools
 
 
 async def create_chat_completion(state: ApiState, http_request: Request) -> Response:
@@ -53,19 +51,6 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
         output = await last_output(outputs)
     size = prompt_logprobs_size(output) + sum(len(choice.text) for choice in output.outputs)
     return json_response(await off_loop_if_long(size, lambda: encode(_chat_completion(request, request_id, plan, output))))
-
-
-def render_chat(state: ApiState, request: ChatCompletionRequest) -> TemplatedPrompt:
-    """Messages → prompt. Raises ApiError or ParameterError (400) where the messages or the template say no."""
-    messages = template_messages(request.messages)
-    effort = state.chat_format.effort_kwargs(request.reasoning_effort)
-    return state.renderer.render_chat(
-        messages,
-        add_generation_prompt=request.add_generation_prompt,
-        continue_final_message=request.continue_final_message,
-        template_kwargs={**effort, **(request.chat_template_kwargs or {})},
-        tools=template_tools(offered_tools(request.tools, request.tool_choice)),
-    )
 
 
 def _chat_completion(request: ChatCompletionRequest, request_id: str, plan: ChatPlan, output: RequestOutput) -> ChatCompletion:

@@ -17,7 +17,7 @@ from stoker_gateway.tools.format import CallForm, ToolFormat, random_call_id
 from stoker_gateway.tools.harmony import FINAL, HARMONY
 from stoker_gateway.tools.json_list import JSON_LIST
 from stoker_gateway.tools.parts import Parser
-from stoker_gateway.tools.structural_tag import Format, either, json_by, structural_tag, with_tokens
+from stoker_gateway.tools.structural_tag import CallCount, Format, either, json_by, structural_tag, with_tokens
 from stoker_gateway.tools.trimmed import TrimmedParser
 from stoker_gateway.tools.uncalled import UncalledParser
 
@@ -41,7 +41,7 @@ class _Chat:
     think: ThinkTags | None
     is_thinking: bool
     is_required: bool
-    allows_many: bool
+    call_count: CallCount
 
     @property
     def names(self) -> list[str]:
@@ -63,7 +63,7 @@ def plan_chat(chat_format: ChatFormat, tokenizer: Tokenizer, request: ChatComple
     )
     is_plain = chat.tool_format is None and chat.think is None
     make_call_id = random_call_id if chat.tool_format is None else chat.tool_format.make_call_id
-    return ChatPlan(params, None if is_plain else lambda: _parser(chat), make_call_id, chat.allows_many)
+    return ChatPlan(params, None if is_plain else lambda: _parser(chat), make_call_id, allows_many=chat.call_count is CallCount.MANY)
 
 
 def _chat(chat_format: ChatFormat, request: ChatCompletionRequest, prompt: str) -> _Chat:
@@ -80,7 +80,7 @@ def _chat(chat_format: ChatFormat, request: ChatCompletionRequest, prompt: str) 
         think=None if thinking is Thinking.OVER else think,
         is_thinking=thinking is Thinking.BEGUN,
         is_required=is_required,
-        allows_many=request.parallel_tool_calls and not isinstance(request.tool_choice, msgspec.Struct),
+        call_count=CallCount.MANY if request.parallel_tool_calls and not isinstance(request.tool_choice, msgspec.Struct) else CallCount.ONE,
     )
 
 
@@ -139,7 +139,7 @@ def _call_form(chat: _Chat) -> Format | None:
     tool_format = chat.tool_format
     if tool_format is None or tool_format.force is None:
         return None
-    return tool_format.force([CallForm(tool.function.name, tool.function.schema) for tool in chat.tools], chat.allows_many)
+    return tool_format.force([CallForm(tool.function.name, tool.function.schema) for tool in chat.tools], chat.call_count)
 
 
 def _strict_form(chat: _Chat) -> Format | None:
@@ -150,7 +150,7 @@ def _strict_form(chat: _Chat) -> Format | None:
     if tool_format.allow is None:
         raise ApiError(f"strict functions are not supported where calls are {tool_format.name}; ask for tool_choice required.", param="tools")
     forms = [CallForm(tool.function.name, tool.function.schema if tool.function.strict else {"type": "object"}) for tool in chat.tools]
-    return tool_format.allow(forms, chat.allows_many)
+    return tool_format.allow(forms, chat.call_count)
 
 
 def _form_or_call(chat: _Chat, marks: dict[str, int], asked: StructuredOutputs) -> StructuredOutputs:

@@ -3,11 +3,10 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_engine.errors import ContextLengthError
 from stoker_gateway.api.body import read_json_body
-from stoker_gateway.api.chat_completions import render_chat
 from stoker_gateway.api.generation import off_loop_if_long
 from stoker_gateway.api.json_response import json_response
+from stoker_gateway.api.prompt_text import check_length, render_chat
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.decode import decode_request
 from stoker_gateway.openai.errors import ApiError
@@ -30,15 +29,6 @@ async def detokenize(state: ApiState, http_request: Request) -> Response:
     request = await off_loop_if_long(len(body), lambda: decode_request(body, DetokenizeRequest, DETOKENIZE_RULES))
     _check_model(state, request.model)
     return json_response(await off_loop_if_long(len(body), lambda: encode(_detokenized(state, request))))
-
-
-def check_length(state: ApiState, text: str, max_model_len: int) -> None:
-    """Raises ContextLengthError for a text that could not be a prompt however it is tokenized, before that costs anything."""
-    characters = state.tokenizer.max_token_characters
-    if characters is not None and len(text) > max_model_len * characters:
-        raise ContextLengthError(
-            f"The text has {len(text)} characters; a prompt of this model has at most {max_model_len} tokens of at most {characters} characters.", "prompt"
-        )
 
 
 def _tokenized(state: ApiState, request: TokenizeRequest, max_model_len: int) -> Tokenized:

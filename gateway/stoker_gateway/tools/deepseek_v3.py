@@ -7,7 +7,7 @@ from stoker_gateway.tools.call_object import argument_parts
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallBegin, Content, Part, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
+from stoker_gateway.tools.structural_tag import CallCount, Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until
 
 _CALLS_OPEN = "<｜tool▁calls▁begin｜>"
@@ -60,22 +60,22 @@ def _skip_end(source: Source) -> Steps:
             source.position = 0
 
 
-def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+def _force(tools: list[CallForm], count: CallCount) -> Format:
     tags = [tag(f"{_OPEN}function{_SEPARATOR}{tool.name}\n```json\n", json_by(tool.schema), f"\n```{_CLOSE}") for tool in tools]
-    return tag(_CALLS_OPEN, calls(tags, "\n", many=many), _CALLS_CLOSE)
+    return tag(_CALLS_OPEN, calls(tags, "\n", count), _CALLS_CLOSE)
 
 
-def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return triggered([_CALLS_OPEN], [_force(tools, many)], many=False)
+def _allow(tools: list[CallForm], count: CallCount) -> Format:
+    return triggered([_CALLS_OPEN], [_force(tools, count)], CallCount.ONE)
 
 
-def _force_v31(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+def _force_v31(tools: list[CallForm], count: CallCount) -> Format:
     tags = [tag(f"{_OPEN}{tool.name}{_SEPARATOR}", json_by(tool.schema), _CLOSE) for tool in tools]
-    return tag(_CALLS_OPEN, calls(tags, "", many=many), _CALLS_CLOSE)
+    return tag(_CALLS_OPEN, calls(tags, "", count), _CALLS_CLOSE)
 
 
-def _allow_v31(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return triggered([_CALLS_OPEN], [_force_v31(tools, many)], many=False)
+def _allow_v31(tools: list[CallForm], count: CallCount) -> Format:
+    return triggered([_CALLS_OPEN], [_force_v31(tools, count)], CallCount.ONE)
 
 
 _MARKS = (_CALLS_OPEN, _CALLS_CLOSE, _OPEN, _SEPARATOR, _CLOSE)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Generator
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Part, Reasoning, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, any_text, calls, const, json_by, sequence, tag, triggered
+from stoker_gateway.tools.structural_tag import CallCount, Format, any_text, calls, const, json_by, sequence, tag, triggered
 
 START = "<|start|>"
 CHANNEL = "<|channel|>"
@@ -78,15 +78,15 @@ def _read_body(source: Source, make: Callable[[str], Part]) -> Generator[Part | 
     return has_text
 
 
-def _force(tools: list[CallForm], _many: bool) -> Format:  # noqa: FBT001
+def _force(tools: list[CallForm], _count: CallCount) -> Format:
     """A call ends the answer: there is one at most, perhaps after reasoning."""
     reasoning = {"type": "optional", "content": sequence(_message("analysis", _END), const(f"{START}assistant"))}
-    return sequence(reasoning, calls(_tags(tools), "", many=False))
+    return sequence(reasoning, calls(_tags(tools), "", CallCount.ONE))
 
 
-def _allow(tools: list[CallForm], _many: bool) -> Format:  # noqa: FBT001
+def _allow(tools: list[CallForm], _count: CallCount) -> Format:
     """Every channel that is not a call to a function is text."""
-    return triggered([CHANNEL], [*_tags(tools), _message("analysis", _END), _message("commentary", _END), _message("final", _RETURN)], many=True)
+    return triggered([CHANNEL], [*_tags(tools), _message("analysis", _END), _message("commentary", _END), _message("final", _RETURN)], CallCount.MANY)
 
 
 def _tags(tools: list[CallForm]) -> list[Format]:

@@ -6,7 +6,7 @@ from stoker_gateway.tools.call_object import read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
+from stoker_gateway.tools.structural_tag import CallCount, Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until, read_calls
 
 _OPEN = "<tool_call>"
@@ -27,12 +27,12 @@ def _read(source: Source, _tool_names: Collection[str]) -> Steps:
             source.position = 0
 
 
-def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return calls(_tags(tools), "\n", many=many)
+def _force(tools: list[CallForm], count: CallCount) -> Format:
+    return calls(_tags(tools), "\n", count)
 
 
-def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return triggered([_OPEN], _tags(tools), many=many)
+def _allow(tools: list[CallForm], count: CallCount) -> Format:
+    return triggered([_OPEN], _tags(tools), count)
 
 
 def _tags(tools: list[CallForm]) -> list[Format]:

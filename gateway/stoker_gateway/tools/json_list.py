@@ -7,7 +7,7 @@ import msgspec
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, const, json_by, sequence, tag
+from stoker_gateway.tools.structural_tag import CallCount, Format, calls, const, json_by, sequence, tag
 from stoker_gateway.tools.text_parts import read_calls, rest
 
 
@@ -19,9 +19,9 @@ def _read(source: Source, _tool_names: Collection[str]) -> Steps:
     yield from rest(source)
 
 
-def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+def _force(tools: list[CallForm], count: CallCount) -> Format:
     tags = [tag(f'{{"name": {_quoted(tool.name)}, "parameters": ', json_by(tool.schema), "}") for tool in tools]
-    return sequence(const("["), calls(tags, ", ", many=many), const("]"))
+    return sequence(const("["), calls(tags, ", ", count), const("]"))
 
 
 def _quoted(name: str) -> str:

@@ -6,7 +6,7 @@ from stoker_gateway.tools.call_object import read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import Content, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
+from stoker_gateway.tools.structural_tag import CallCount, Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until
 
 _PYTHON_TAG = "<|python_tag|>"
@@ -35,14 +35,14 @@ def _read_calls(source: Source, tool_names: Collection[str]) -> Steps:
         source.release()
 
 
-def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return calls(_tags(tools), "; ", many=many)
+def _force(tools: list[CallForm], count: CallCount) -> Format:
+    return calls(_tags(tools), "; ", count)
 
 
-def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+def _allow(tools: list[CallForm], count: CallCount) -> Format:
     """An answer in JSON may begin like a call: only the whole beginning of one is the beginning of a call."""
     tags = _tags(tools)
-    return triggered([one["begin"] for one in tags], tags, many=many)
+    return triggered([one["begin"] for one in tags], tags, count)
 
 
 def _tags(tools: list[CallForm]) -> list[Format]:

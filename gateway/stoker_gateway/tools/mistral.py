@@ -9,7 +9,7 @@ from stoker_gateway.tools.call_object import argument_parts, read_call
 from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.parts import CallBegin, Content, Part, Steps
 from stoker_gateway.tools.source import Source
-from stoker_gateway.tools.structural_tag import Format, calls, json_by, tag, triggered
+from stoker_gateway.tools.structural_tag import CallCount, Format, calls, json_by, tag, triggered
 from stoker_gateway.tools.text_parts import content_until, read_calls
 
 _CALLS = "[TOOL_CALLS]"
@@ -53,21 +53,21 @@ def _read_named(source: Source) -> Generator[Part | None, None, bool]:
     return True
 
 
-def _force(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
+def _force(tools: list[CallForm], count: CallCount) -> Format:
     tags = [tag(f'{{"name": "{tool.name}", "arguments": ', json_by(tool.schema), "}") for tool in tools]
-    return tag(f"{_CALLS}[", calls(tags, ", ", many=many), "]")
+    return tag(f"{_CALLS}[", calls(tags, ", ", count), "]")
 
 
-def _allow(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return triggered([_CALLS], [_force(tools, many)], many=False)
+def _allow(tools: list[CallForm], count: CallCount) -> Format:
+    return triggered([_CALLS], [_force(tools, count)], CallCount.ONE)
 
 
-def _force_named(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return calls(_named_tags(tools), "", many=many)
+def _force_named(tools: list[CallForm], count: CallCount) -> Format:
+    return calls(_named_tags(tools), "", count)
 
 
-def _allow_named(tools: list[CallForm], many: bool) -> Format:  # noqa: FBT001
-    return triggered([_CALLS], _named_tags(tools), many=many)
+def _allow_named(tools: list[CallForm], count: CallCount) -> Format:
+    return triggered([_CALLS], _named_tags(tools), count)
 
 
 def _named_tags(tools: list[CallForm]) -> list[Format]:

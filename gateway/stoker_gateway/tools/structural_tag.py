@@ -1,5 +1,6 @@
 """Structural tags: forms of text that are partly fixed and partly JSON by a schema, as xgrammar reads them."""
 
+import enum
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,13 @@ Format = dict[str, Any]
 
 MAX_WHITESPACE = 8
 """Characters between two parts of JSON: without a limit, small models write spaces until their tokens are used up."""
+
+
+class CallCount(enum.Enum):
+    """How many calls a text may have."""
+
+    ONE = enum.auto()
+    MANY = enum.auto()
 
 
 def const(text: str) -> Format:
@@ -28,14 +36,13 @@ def sequence(*elements: Format) -> Format:
     return {"type": "sequence", "elements": list(elements)}
 
 
-def calls(tags: list[Format], separator: str, *, many: bool) -> Format:
-    """One of `tags`, or several."""
-    return {"type": "tags_with_separator", "tags": tags, "separator": separator, "at_least_one": True, "stop_after_first": not many}
+def calls(tags: list[Format], separator: str, count: CallCount) -> Format:
+    return {"type": "tags_with_separator", "tags": tags, "separator": separator, "at_least_one": True, "stop_after_first": count is CallCount.ONE}
 
 
-def triggered(triggers: list[str], tags: list[Format], *, many: bool) -> Format:
-    """Any text, in which a trigger begins one of `tags`, and with it what must follow; after one the text ends, unless there may be many."""
-    return {"type": "triggered_tags", "triggers": triggers, "tags": tags, "at_least_one": False, "stop_after_first": not many}
+def triggered(triggers: list[str], tags: list[Format], count: CallCount) -> Format:
+    """Any text, in which a trigger begins one of `tags`, and with it what must follow; after the one call, where there is but one, the text ends."""
+    return {"type": "triggered_tags", "triggers": triggers, "tags": tags, "at_least_one": False, "stop_after_first": count is CallCount.ONE}
 
 
 def any_text() -> Format:

@@ -12,7 +12,7 @@ from stoker_gateway.tools.format import CallForm, ToolFormat
 from stoker_gateway.tools.formats import TOOL_FORMATS
 from stoker_gateway.tools.json_list import JSON_LIST
 from stoker_gateway.tools.parts import CallArguments, CallBegin
-from stoker_gateway.tools.structural_tag import structural_tag, with_tokens
+from stoker_gateway.tools.structural_tag import CallCount, structural_tag, with_tokens
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 TOOLS = [CallForm("log_reading", SCHEMA), CallForm("get_time", {"type": "object", "properties": {}, "additionalProperties": False})]
@@ -74,7 +74,7 @@ def test_a_forced_call_is_in_the_models_own_marks_and_is_read(tool_format: ToolF
     first, second, end = TEXTS[tool_format.name]
     one, two, broken = (marked.encode_chat(text) for text in (first + end, first + second + end, first.replace("1}", '"x"}') + end))
     special = {mark: token_id for mark in tool_format.special_tokens for token_id in marked.encode_chat(mark) if token_id in marked.special_token_ids}
-    single, several = (structural_tag(with_tokens(tool_format.force(TOOLS, many), special)) for many in (False, True))
+    single, several = (structural_tag(with_tokens(tool_format.force(TOOLS, count), special)) for count in CallCount)
     assert accepts(single, one) and accepts(several, one) and accepts(several, two)
     assert not accepts(several, broken) and not accepts(single, marked.encode_chat("I will not."))
     if second:
@@ -89,7 +89,7 @@ def test_a_text_may_have_calls_that_follow_their_schemas(tool_format: ToolFormat
     assert tool_format.allow is not None
     first, second, end = TEXTS[tool_format.name]
     special = {mark: token_id for mark in tool_format.special_tokens for token_id in marked.encode_chat(mark) if token_id in marked.special_token_ids}
-    one, many = (structural_tag(with_tokens(tool_format.allow(TOOLS, allows_many), special)) for allows_many in (False, True))
+    one, many = (structural_tag(with_tokens(tool_format.allow(TOOLS, count), special)) for count in CallCount)
     answer = "<|channel|>final<|message|>I will not.<|return|>" if tool_format.name == "harmony" else "I will not, {}."
     assert accepts(many, marked.encode_chat(answer)) and accepts(one, marked.encode_chat(answer))
     text = "" if tool_format.name == "harmony" else "Sure. "
@@ -100,6 +100,6 @@ def test_a_text_may_have_calls_that_follow_their_schemas(tool_format: ToolFormat
 
 def test_a_tag_without_special_tokens_is_left_as_it_is() -> None:
     assert TOOL_FORMATS["hermes"].force is not None
-    form = TOOL_FORMATS["hermes"].force(TOOLS, True)
+    form = TOOL_FORMATS["hermes"].force(TOOLS, CallCount.MANY)
     assert with_tokens(form, {}) is form
     assert msgspec.json.decode(structural_tag(form))["format"] == form
