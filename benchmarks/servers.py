@@ -62,7 +62,7 @@ def manifest(model_uri: str, settings: Mapping[str, str]) -> str:
 @contextmanager
 def stoker_server(model_uri: str, settings: Mapping[str, str]) -> Iterator[Server]:
     """`stoker up -f` on a file with this model, from start to stop."""
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
         path = Path(folder, "manifest.yaml")
         path.write_text(manifest(model_uri, settings), encoding="utf-8")
@@ -74,7 +74,7 @@ def stoker_server(model_uri: str, settings: Mapping[str, str]) -> Iterator[Serve
 @contextmanager
 def vllm_server(peer: Peer, num_blocks: int) -> Iterator[Server]:
     """vllm's server with as large a KV cache as ours, from start to stop."""
-    port = _free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
         command = peer.serve_command(port, SERVED_NAME, num_blocks * BLOCK_BYTES)
         with _running(command, VARIABLES, port, Path(folder, "log")) as server:
@@ -106,7 +106,7 @@ def _wait_for_first_token(url: str, program: Program) -> None:
     raise RuntimeError(f"no token within {START_SECONDS:.0f} s:\n{program.last_words()}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

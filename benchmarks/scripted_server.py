@@ -1,0 +1,86 @@
+"""The real api process before FakeEngineCores: engines come and go behind it, each with the pace that a run asks for."""
+
+import http.client
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, sleep
+
+import msgspec
+
+from processes import Program
+from servers import POLL_SECONDS, SERVED_NAME, START_SECONDS, free_port
+from stoker_engine.config import ModelConfig
+from stoker_engine.settings import to_args
+from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
+from stoker_gateway.api.config import ApiConfig
+
+MAX_NUM_BATCHED_TOKENS = 8192
+
+
+@dataclass(slots=True, frozen=True)
+class ScriptedServer:
+    """An api, for as many streams at once as `max_num_seqs`."""
+
+    port: int
+    program: Program
+    socket_dir: str
+    max_num_seqs: int
+
+    @contextmanager
+    def engine(self, script: Script) -> Iterator[int]:
+        """The api answers inside the block, by `script`. The engine's process id."""
+        config = msgspec.structs.replace(
+            fake_engine_config(self.socket_dir), max_num_seqs=self.max_num_seqs, max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS, enable_prefix_caching=False
+        )
+        with FakeEngineCore(config, script) as engine:
+            self._wait_until_ready()
+            yield engine.process.pid
+        self._wait_until_not_ready()
+
+    def get(self, path: str) -> int:
+        """The status of a GET over a connection of its own, as a kubelet's probe."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def _wait_until_ready(self) -> None:
+        deadline = perf_counter() + START_SECONDS
+        while perf_counter() < deadline:
+            self.program.check_alive()
+            try:
+                if self.get("/readyz") == 200:
+                    return
+            except OSError:
+                pass  # it does not listen yet
+            sleep(POLL_SECONDS)
+        raise RuntimeError(f"not ready within {START_SECONDS:.0f} s:\n{self.program.last_words()}")
+
+    def _wait_until_not_ready(self) -> None:
+        """The api knows that the engine is gone: the next one's readiness is not taken for this one's."""
+        while self.get("/readyz") == 200:
+            sleep(POLL_SECONDS)
+
+
+@contextmanager
+def scripted_server(model_uri: str, max_num_seqs: int) -> Iterator[ScriptedServer]:
+    """`stoker-api` with the tokenizer of this model, from start to stop."""
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
+        config = ApiConfig(
+            model=ModelConfig(uri=model_uri, served_name=SERVED_NAME),
+            socket_dir=folder,
+            host="127.0.0.1",
+            port=free_port(),
+            termination_message_path=f"{folder}/api-termination.json",
+        )
+        program = Program([str(Path(sys.executable).with_name("stoker-api")), *to_args(config)], {}, Path(folder, "log"))
+        try:
+            yield ScriptedServer(config.port, program, folder, max_num_seqs)
+        finally:
+            program.stop()
