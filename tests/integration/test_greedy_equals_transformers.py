@@ -10,20 +10,28 @@ import pytest
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.tokenizer import Tokenizer
 
-NUM_REFERENCE_TOKENS = 64
 NEAR_TIE = 1e-3
 """Where transformers' two best logits are closer than this, float32 rounding may decide."""
 
-ALL_PROMPTS = pytest.param(24, marks=pytest.mark.stress)
-
 StartEngine = Callable[..., Any]
-References = Callable[[int], list[Any]]
+References = Callable[[int, int], list[Any]]
+
+
+class Size(NamedTuple):
+    """How many prompts, and how many tokens after each."""
+
+    num_prompts: int
+    num_tokens: int
+
+
+FEW = Size(4, 32)
+ALL = pytest.param(Size(24, 64), marks=pytest.mark.stress)
 
 
 class SmallCache(NamedTuple):
     """How many prompts share how many blocks, and how often requests must be preempted then."""
 
-    num_prompts: int
+    size: Size
     num_blocks: int
     min_preemptions: int
 
@@ -41,11 +49,11 @@ def assert_equal_but_for_near_ties(answers: Sequence[list[int]], references: Seq
 
 
 @pytest.mark.property("P40")
-@pytest.mark.parametrize("num_prompts", [4, ALL_PROMPTS])
-async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: References, num_prompts: int) -> None:
+@pytest.mark.parametrize("size", [FEW, ALL])
+async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], references: References, size: Size) -> None:
     async with start_engine(enable_prefix_caching=False) as engine:
-        answers = [await engine.greedy(prompt) for prompt in prompts[:num_prompts]]
-    assert_equal_but_for_near_ties(answers, references(num_prompts))
+        answers = [await engine.greedy(prompt, size.num_tokens) for prompt in prompts[: size.num_prompts]]
+    assert_equal_but_for_near_ties(answers, references(*size))
 
 
 @pytest.mark.property("P40")
@@ -53,51 +61,51 @@ async def test_one_by_one(start_engine: StartEngine, prompts: list[list[int]], r
 @pytest.mark.parametrize("block_size", [16, 32])
 async def test_all_at_once(start_engine: StartEngine, prompts: list[list[int]], references: References, block_size: int) -> None:
     async with start_engine(block_size=block_size) as engine:
-        answers = await asyncio.gather(*map(engine.greedy, prompts))
-    assert_equal_but_for_near_ties(answers, references(len(prompts)))
+        answers = await asyncio.gather(*(engine.greedy(prompt, 64) for prompt in prompts))
+    assert_equal_but_for_near_ties(answers, references(len(prompts), 64))
 
 
 @pytest.mark.property("P40")
-@pytest.mark.parametrize("num_prompts", [4, ALL_PROMPTS])
-async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngine, prompts: list[list[int]], references: References, num_prompts: int) -> None:
+@pytest.mark.parametrize("size", [FEW, ALL])
+async def test_prompts_chunked_by_a_budget_of_16_tokens(start_engine: StartEngine, prompts: list[list[int]], references: References, size: Size) -> None:
     async with start_engine(max_num_batched_tokens=16, max_num_seqs=16, block_size=32) as engine:
-        answers = await asyncio.gather(*map(engine.greedy, prompts[:num_prompts]))
-    assert_equal_but_for_near_ties(answers, references(num_prompts))
+        answers = await asyncio.gather(*(engine.greedy(prompt, size.num_tokens) for prompt in prompts[: size.num_prompts]))
+    assert_equal_but_for_near_ties(answers, references(*size))
 
 
 @pytest.mark.property("P40")
 @pytest.mark.fault("E7")
 @pytest.mark.case("C040")
-@pytest.mark.parametrize("num_prompts", [4, ALL_PROMPTS])
+@pytest.mark.parametrize("size", [FEW, ALL])
 async def test_a_warm_prefix_cache_serves_all_full_blocks_before_the_last_token(
-    start_engine: StartEngine, prompts: list[list[int]], references: References, num_prompts: int
+    start_engine: StartEngine, prompts: list[list[int]], references: References, size: Size
 ) -> None:
-    prompts = prompts[:num_prompts]
+    prompts = prompts[: size.num_prompts]
     async with start_engine() as engine:
-        cold = await asyncio.gather(*map(engine.greedy, prompts))
+        cold = await asyncio.gather(*(engine.greedy(prompt, size.num_tokens) for prompt in prompts))
         before = await engine.stats()
-        params = SamplingParams(temperature=0, max_tokens=NUM_REFERENCE_TOKENS, ignore_eos=True)
+        params = SamplingParams(temperature=0, max_tokens=size.num_tokens, ignore_eos=True)
         outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts))
         after = await engine.stats()
     assert [output.outputs[0].token_ids for output in outputs] == cold
-    assert_equal_but_for_near_ties(cold, references(num_prompts))
+    assert_equal_but_for_near_ties(cold, references(*size))
     assert [output.num_cached_tokens for output in outputs] == [(len(prompt) - 1) // 16 * 16 for prompt in prompts]
     assert after["prefix_cache_hits"] - before["prefix_cache_hits"] == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
 
 
 @pytest.mark.property("P40")
 @pytest.mark.case("C044")
-@pytest.mark.parametrize("load", [SmallCache(12, 33, 3), pytest.param(SmallCache(24, 48, 10), marks=pytest.mark.stress)])
+@pytest.mark.parametrize("load", [SmallCache(Size(12, 32), 33, 3), pytest.param(SmallCache(Size(24, 64), 48, 10), marks=pytest.mark.stress)])
 async def test_a_kv_cache_so_small_that_requests_are_preempted(
     start_engine: StartEngine, prompts: list[list[int]], references: References, load: SmallCache, tokenizer: Tokenizer
 ) -> None:
-    params = SamplingParams(temperature=0, max_tokens=NUM_REFERENCE_TOKENS, ignore_eos=True, logprobs=0)
+    params = SamplingParams(temperature=0, max_tokens=load.size.num_tokens, ignore_eos=True, logprobs=0)
     async with start_engine(max_model_len=512, num_blocks_override=load.num_blocks) as engine:
-        outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts[: load.num_prompts]))
+        outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts[: load.size.num_prompts]))
         stats = await engine.stats()
     answers = [output.outputs[0] for output in outputs]
-    assert_equal_but_for_near_ties([answer.token_ids for answer in answers], references(load.num_prompts))
-    for answer, reference in zip(answers, references(load.num_prompts), strict=True):
+    assert_equal_but_for_near_ties([answer.token_ids for answer in answers], references(*load.size))
+    for answer, reference in zip(answers, references(*load.size), strict=True):
         if answer.token_ids == reference.token_ids:
             assert answer.text == tokenizer.decode(reference.token_ids)
             logprobs = [position[token_id].logprob for position, token_id in zip(answer.logprobs or [], answer.token_ids, strict=True)]
@@ -107,16 +115,16 @@ async def test_a_kv_cache_so_small_that_requests_are_preempted(
 
 
 @pytest.mark.property("P40")
-@pytest.mark.parametrize(("transport", "num_prompts"), [pytest.param("whole", 24, marks=pytest.mark.stress), ("streamed", 8)])
-async def test_through_the_http_api(start_replica: StartEngine, prompts: list[list[int]], references: References, transport: str, num_prompts: int) -> None:
+@pytest.mark.parametrize(("transport", "size"), [pytest.param("whole", Size(24, 64), marks=pytest.mark.stress), ("streamed", Size(8, 32))])
+async def test_through_the_http_api(start_replica: StartEngine, prompts: list[list[int]], references: References, transport: str, size: Size) -> None:
     async with start_replica() as replica, openai.AsyncOpenAI(base_url=f"{replica.url}/v1", api_key="none", max_retries=0) as client:
 
         async def ask(prompt: list[int]) -> list[int]:
             stream = transport == "streamed"
             extra = {"ignore_eos": True, "return_token_ids": True}
-            answer = await client.completions.create(model="smollm2", prompt=prompt, temperature=0, max_tokens=64, stream=stream, extra_body=extra)
+            answer = await client.completions.create(model="smollm2", prompt=prompt, temperature=0, max_tokens=size.num_tokens, stream=stream, extra_body=extra)
             chunks = [chunk async for chunk in answer] if stream else [answer]
             return [token_id for chunk in chunks for choice in chunk.choices for token_id in choice.model_extra.get("token_ids") or []]
 
-        answers = await asyncio.gather(*map(ask, prompts[:num_prompts]))
-    assert_equal_but_for_near_ties(answers, references(num_prompts))
+        answers = await asyncio.gather(*map(ask, prompts[: size.num_prompts]))
+    assert_equal_but_for_near_ties(answers, references(*size))
