@@ -1,0 +1,64 @@
+"""Admission: what a request has to pass before a replica is chosen for it."""
+
+import time
+from collections.abc import Sequence
+
+from stoker_gateway.router.admission.caller import ANYONE, Caller
+from stoker_gateway.router.admission.key_ring import KeyRing
+from stoker_gateway.router.admission.model_queue import ModelQueue
+from stoker_gateway.router.fleet import FleetChange
+from stoker_gateway.router.served_model import ServedModel
+
+Header = tuple[bytes, bytes]
+
+
+class Admission:
+    """Without `keys`, none are asked for."""
+
+    def __init__(self, keys: KeyRing | None) -> None:
+        self._keys = keys
+        self._queues: dict[str, ModelQueue] = {}
+
+    @property
+    def key_faults(self) -> tuple[str, ...]:
+        return () if self._keys is None else self._keys.faults
+
+    def caller(self, headers: Sequence[Header]) -> Caller:
+        """Who asks. Raises ApiError 401."""
+        return ANYONE if self._keys is None else self._keys.find(_key_of(headers))
+
+    def start_request(self, caller: Caller) -> None:
+        """Takes one request from the caller's budget. Raises ApiError 429 where that is used up."""
+        if (refusal := caller.start_request(time.monotonic())) is not None:
+            raise refusal
+
+    async def enter(self, model: ServedModel, caller: Caller) -> ModelQueue:
+        """Returns when a replica can take a request: then `leave` of what is returned must follow. Raises ApiError 503."""
+        if (queue := self._queues.get(model.view.uid)) is None:
+            queue = self._queues[model.view.uid] = ModelQueue(model)
+        if not queue.try_enter(caller):
+            await queue.wait(caller)
+        return queue
+
+    def num_waiting(self, model: ServedModel) -> int:
+        queue = self._queues.get(model.view.uid)
+        return 0 if queue is None else len(queue)
+
+    def on_fleet_change(self, change: FleetChange) -> None:
+        """Whoever waits for a model that is gone is told."""
+        for model in change.models:
+            if (queue := self._queues.pop(model.view.uid, None)) is not None:
+                queue.close()
+
+
+def _key_of(headers: Sequence[Header]) -> str:
+    """Of `Authorization: Bearer` or, as Anthropic's clients send it, of `x-api-key`; empty where there is none."""
+    found = ""
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, key = value.decode("latin-1").partition(" ")
+            if scheme.lower() == "bearer" and key.strip():
+                return key.strip()
+        elif name == b"x-api-key":
+            found = value.decode("latin-1")
+    return found

@@ -1,0 +1,346 @@
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from stoker_engine.errors import ConfigError
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.router.admission.admission import Admission
+from stoker_gateway.router.admission.answer_tokens import AnswerTokens
+from stoker_gateway.router.admission.budget import Budget
+from stoker_gateway.router.admission.caller import ANYONE, Caller
+from stoker_gateway.router.admission.key_file import parse_key_file
+from stoker_gateway.router.admission.key_ring import KeyRing
+from stoker_gateway.router.admission.model_queue import RELEASED_PER_TICK, ModelQueue
+from stoker_gateway.router.admission.room import has_room
+from stoker_gateway.router.fleet import FleetChange
+from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointView
+from stoker_gateway.router.replica_load import ReplicaLoad
+from stoker_gateway.router.served_model import ServedModel
+from stoker_gateway.router.traffic import QueueConfig, TrafficConfig
+
+DEADLINE_SECONDS = 20.0
+
+
+def _digest(key: str) -> str:
+    return sha256(key.encode()).hexdigest()
+
+
+def _entry(name: str, **more: object) -> dict[str, object]:
+    return {"name": name, "sha256": _digest(f"key-of-{name}"), **more}
+
+
+def _write(path: Path, *entries: object) -> Path:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"keys": entries}))
+    os.replace(new, path)
+    return path
+
+
+def _model(num_replicas: int = 1, max_requests: int = 256, timeout: str = "60s") -> ServedModel:
+    model = ServedModel(
+        DeploymentView(
+            namespace="default",
+            name="m",
+            uid="uid",
+            created=0,
+            served_names=("m",),
+            replicas=num_replicas,
+            traffic=TrafficConfig(queue=QueueConfig(max_requests=max_requests, timeout=timeout)),
+            endpoints=(),
+        )
+    )
+    return _scale(model, num_replicas)
+
+
+def _scale(model: ServedModel, num_replicas: int) -> ServedModel:
+    endpoints = tuple(EndpointView(Address("127.0.0.1", 8000 + index), f"pod-{index}", is_ready=True) for index in range(num_replicas))
+    model.update(replace(model.view, endpoints=endpoints))
+    return model
+
+
+def _fill(model: ServedModel) -> None:
+    for endpoint in model.endpoints:
+        endpoint.load = ReplicaLoad(time.monotonic() + 1000, running=4, waiting=8, kv_cache_usage=1.0)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+async def _refusal(work: Awaitable[object]) -> ApiError:
+    with pytest.raises(ApiError) as refused:
+        await work
+    return refused.value
+
+
+def test_a_budget_fills_evenly_and_never_beyond_a_minute() -> None:
+    budget = Budget(60, now=0.0)
+    budget.take(60, 0.0)
+    assert budget.wait_seconds(0.0) == 1.0
+    assert budget.wait_seconds(1.0) == 0.0
+    budget.take(120, 1000.0)
+    assert budget.wait_seconds(1000.0) == 61.0
+
+
+def test_a_budget_that_changes_keeps_what_was_used() -> None:
+    budget = Budget(60, now=0.0)
+    budget.take(30, 0.0)
+    budget.change(30, 0.0)
+    assert budget.wait_seconds(0.0) == 2.0
+    budget.change(1000, 0.0)
+    assert budget.wait_seconds(0.0) == 0.0
+
+
+def test_a_caller_has_its_requests_and_tokens_and_is_told_when_to_come_back() -> None:
+    (entry,) = parse_key_file(json.dumps({"keys": [_entry("a", requestsPerMinute=2, tokensPerMinute=600)]}).encode()).entries
+    caller = Caller("a")
+    caller.update(entry, 0.0)
+    assert caller.start_request(0.0) is None
+    assert caller.start_request(0.0) is None
+    refusal = caller.start_request(0.0)
+    assert refusal is not None and refusal.status == 429 and refusal.headers["Retry-After"] == "30" and "requests" in refusal.message
+    caller.charge(1200, 0.0)
+    refusal = caller.start_request(60.0)
+    assert refusal is not None and refusal.status == 429 and refusal.headers["Retry-After"] == "1" and "tokens" in refusal.message
+    assert caller.start_request(61.0) is None
+
+
+def test_a_broken_entry_costs_the_others_nothing_and_is_told_with_its_place() -> None:
+    entries = [
+        _entry("a"),
+        "nonsense",
+        _entry("b", priority="high"),
+        {"name": "c", "sha256": "abc"},
+        _entry("a"),
+        {**_entry("d"), "sha256": _digest("key-of-a")},
+    ]
+    file = parse_key_file(json.dumps({"keys": [*entries, _entry("e")]}).encode())
+    assert [entry.name for entry in file.entries] == ["a", "e"]
+    assert [fault.partition(":")[0] for fault in file.faults] == ["keys[1]", "keys[2]", "keys[3]", "keys[4]", "keys[5]"]
+    assert "priority" in file.faults[1] and "'a'" in file.faults[3]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"keys: 3", b"keys: [", b"\xff\xfe\x00", b"a" * (1 << 20) + b"a", b"[" * 100_000])
+def test_what_is_no_file_of_keys_is_refused_whole(content: bytes) -> None:
+    with pytest.raises(ValueError, match="it "):
+        parse_key_file(content)
+
+
+def test_a_file_may_be_yaml() -> None:
+    (entry,) = parse_key_file(f"keys:\n- name: team-a\n  sha256: {_digest('x')}\n  tokensPerMinute: 1000\n".encode()).entries
+    assert entry.name == "team-a" and entry.tokens_per_minute == 1000
+
+
+def test_a_ring_needs_one_key_that_can_be_used(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"keys\[0\]"):
+        KeyRing(_write(tmp_path / "keys.yaml", {"name": "a"}))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        KeyRing(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("headers", [[(b"authorization", b"Bearer key-of-a")], [(b"authorization", b"bearer  key-of-a ")], [(b"x-api-key", b"key-of-a")]])
+def test_a_key_is_known_by_its_digest(tmp_path: Path, headers: list[tuple[bytes, bytes]]) -> None:
+    admission = Admission(KeyRing(_write(tmp_path / "keys.yaml", _entry("a"))))
+    assert admission.caller(headers).name == "a"
+
+
+@pytest.mark.parametrize("headers", [[], [(b"authorization", b"Basic key-of-a")], [(b"x-api-key", b"wrong")], [(b"authorization", b"Bearer \xff\xfe")]])
+def test_without_a_key_that_is_known_nobody_is_let_in(tmp_path: Path, headers: list[tuple[bytes, bytes]]) -> None:
+    admission = Admission(KeyRing(_write(tmp_path / "keys.yaml", _entry("a"))))
+    with pytest.raises(ApiError) as refused:
+        admission.caller(headers)
+    assert refused.value.status == 401
+
+
+def test_without_a_file_everybody_is_let_in() -> None:
+    admission = Admission(None)
+    admission.start_request(admission.caller([]))
+    assert admission.caller([]) is ANYONE
+
+
+async def test_keys_change_with_their_file_and_keep_what_they_have_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker_gateway.router.admission.key_ring.LOOK_SECONDS", 0.01)
+    path = _write(tmp_path / "keys.yaml", _entry("a", requestsPerMinute=1), _entry("b"))
+    ring = KeyRing(path)
+    watching = asyncio.create_task(ring.watch())
+    caller = ring.find("key-of-a")
+    assert caller.start_request(time.monotonic()) is None
+    _write(path, {**_entry("a", requestsPerMinute=1), "sha256": _digest("another key")}, _entry("c"), "broken")
+    await _until(lambda: ring.faults != ())
+    assert ring.find("another key") is caller and caller.start_request(time.monotonic()) is not None
+    assert ring.find("key-of-c").name == "c"
+    for gone in ("key-of-a", "key-of-b"):
+        with pytest.raises(ApiError):
+            ring.find(gone)
+    path.write_text("keys: [")
+    await _until(lambda: ring.faults[0].startswith("it cannot be read"))
+    assert ring.find("key-of-c").name == "c"
+    watching.cancel()
+
+
+async def test_a_request_goes_on_at_once_where_a_replica_can_take_it() -> None:
+    queue = ModelQueue(_model())
+    assert queue.try_enter(ANYONE)
+    queue.leave(ANYONE)
+
+
+async def test_replicas_that_have_enough_at_hand_are_full_while_they_say_so() -> None:
+    model = _model(num_replicas=2)
+    now = time.monotonic()
+    _fill(model)
+    assert not has_room(model, now)
+    model.endpoints[1].load = ReplicaLoad(now, running=400, waiting=60, kv_cache_usage=1.0)
+    assert has_room(model, now)
+    model.endpoints[1].num_in_flight = 500
+    assert not has_room(model, now)
+    model.endpoints[1].load = ReplicaLoad(now - 60, running=400, waiting=60, kv_cache_usage=1.0)
+    assert has_room(model, now)
+
+
+async def test_what_waits_without_replicas_is_bounded_and_the_rest_is_told_at_once() -> None:
+    model = _model(num_replicas=0, max_requests=32)
+    queue = ModelQueue(model)
+    waiting = [asyncio.create_task(queue.wait(ANYONE)) for _ in range(50)]
+    await _until(lambda: sum(task.done() for task in waiting) == 18)
+    refused = [task for task in waiting if task.done()]
+    errors = [await _refusal(task) for task in refused]
+    assert {(error.status, error.code, error.headers["Retry-After"]) for error in errors} == {(503, "queue_full", "1")}
+    assert len(queue) == 32
+    _scale(model, 1)
+    await _until(lambda: len(queue) < 32)
+    assert len(queue) >= 32 - RELEASED_PER_TICK * 2
+    await asyncio.gather(*(task for task in waiting if task not in refused))
+    assert len(queue) == 0
+
+
+async def test_nothing_waits_here_where_nothing_may() -> None:
+    model = _model(num_replicas=1, max_requests=0)
+    queue = ModelQueue(model)
+    _fill(model)
+    assert queue.try_enter(ANYONE)
+    _scale(model, 0)
+    assert not queue.try_enter(ANYONE)
+    assert (await _refusal(queue.wait(ANYONE))).status == 503
+
+
+async def test_who_has_waited_too_long_is_told() -> None:
+    queue = ModelQueue(_model(num_replicas=0, timeout="1s"))
+    error = await _refusal(queue.wait(ANYONE))
+    assert (error.status, error.code) == (503, "queue_timeout")
+    assert len(queue) == 0
+
+
+async def test_who_waits_for_a_model_that_goes_is_told() -> None:
+    admission = Admission(None)
+    model = _model(num_replicas=0)
+    waiting = asyncio.create_task(admission.enter(model, ANYONE))
+    await _until(lambda: admission.num_waiting(model) == 1)
+    admission.on_fleet_change(FleetChange((), (model,)))
+    assert (await _refusal(waiting)).code == "model_not_found"
+
+
+async def test_a_client_that_leaves_gives_its_place_to_the_next() -> None:
+    model = _model()
+    queue = ModelQueue(model)
+    _fill(model)
+    first, second = (asyncio.create_task(queue.wait(ANYONE)) for _ in range(2))
+    await _until(lambda: len(queue) == 2)
+    first.cancel()
+    await asyncio.wait({first})
+    assert len(queue) == 1
+    model.endpoints[0].load = None
+    await second
+    queue.leave(ANYONE)
+
+
+async def test_a_client_that_leaves_as_its_turn_comes_gives_it_to_the_next() -> None:
+    model = _model()
+    queue = ModelQueue(model)
+    assert queue.try_enter(ANYONE)
+    _fill(model)
+    first, second = (asyncio.create_task(queue.wait(ANYONE)) for _ in range(2))
+    await _until(lambda: len(queue) == 2)
+    model.endpoints[0].load = None
+    queue.leave(ANYONE)
+    first.cancel()
+    await asyncio.wait({first, second})
+    assert first.cancelled() and second.exception() is None
+
+
+async def test_callers_have_their_turns_by_what_they_have_in_flight_and_not_by_how_much_they_ask() -> None:
+    model = _model()
+    queue = ModelQueue(model)
+    _fill(model)
+    greedy, modest = Caller("greedy"), Caller("modest")
+    order: list[str] = []
+
+    async def ask(caller: Caller) -> None:
+        await queue.wait(caller)
+        order.append(caller.name)
+
+    tasks = [asyncio.create_task(ask(greedy)) for _ in range(6)]
+    await _until(lambda: len(queue) == 6)
+    tasks += [asyncio.create_task(ask(modest)) for _ in range(2)]
+    await _until(lambda: len(queue) == 8)
+    model.endpoints[0].load = None
+    await asyncio.gather(*tasks)
+    assert sorted(order[:4]) == ["greedy", "greedy", "modest", "modest"]
+
+
+async def test_lower_priorities_go_first() -> None:
+    model = _model()
+    queue = ModelQueue(model)
+    _fill(model)
+    batch, chat = Caller("batch", priority=10), Caller("chat", priority=0)
+    order: list[str] = []
+
+    async def ask(caller: Caller) -> None:
+        await queue.wait(caller)
+        order.append(caller.name)
+
+    tasks = [asyncio.create_task(ask(caller)) for caller in (batch, batch, chat, chat)]
+    await _until(lambda: len(queue) == 4)
+    model.endpoints[0].load = None
+    await asyncio.gather(*tasks)
+    assert order == ["chat", "chat", "batch", "batch"]
+
+
+async def test_a_full_queue_costs_the_caller_that_fills_it() -> None:
+    model = _model(num_replicas=0, max_requests=4)
+    queue = ModelQueue(model)
+    greedy, modest = Caller("greedy"), Caller("modest")
+    of_greedy = [asyncio.create_task(queue.wait(greedy)) for _ in range(4)]
+    await _until(lambda: len(queue) == 4)
+    of_modest = asyncio.create_task(queue.wait(modest))
+    await _until(of_greedy[3].done)
+    assert (await _refusal(of_greedy[3])).code == "queue_full"
+    assert (await _refusal(queue.wait(greedy))).code == "queue_full"
+    _scale(model, 1)
+    await asyncio.gather(*of_greedy[:3], of_modest)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "total"),
+    [
+        ([b'{"choices":[{"message":{"content":"\\"total_tokens\\": 9"}}],"usage":{"prompt_tokens":5,"total_tokens":', b"12}}"], 12),
+        ([b'data: {"choices":[]}\n\n'] * 7, 7),
+        ([b'data: {"choices":[]}\n\n', b'data: {"usage":{"total_tokens":30}}\n\ndata: [DONE]\n\n'], 30),
+        ([b'data: {"message":{"usage":{"input_tokens":20,"output_tokens":1}}}\n\n', b"x" * 5000, b'data: {"usage":{"output_tokens":8}}\n\n'], 28),
+        ([], 0),
+    ],
+)
+def test_the_tokens_of_an_answer_are_read_off_its_end_or_counted(pieces: list[bytes], total: int) -> None:
+    tokens = AnswerTokens()
+    for piece in pieces:
+        tokens.add(piece)
+    assert tokens.total == total
