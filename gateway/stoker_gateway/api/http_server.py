@@ -31,11 +31,11 @@ def listen(host: str, port: int) -> socket.socket:
         raise ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
 
-def make_server(app: ASGIApp) -> "Server":
+def make_server(app: ASGIApp, protocol: type[HttpProtocol] = HttpProtocol) -> "Server":
     config = uvicorn.Config(
         app,
         loop="none",
-        http=HttpProtocol,
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,0 +1,121 @@
+"""GatewayApp: the ASGI application. The gateway's own paths, and all that is sent on by the model that it names."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from stoker_gateway.api.disconnect import ClientDisconnectedError
+from stoker_gateway.openai.errors import ApiError, draining, internal_error, method_not_allowed, route_not_found
+from stoker_gateway.router.exchange import Exchange
+from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.lifecycle import Lifecycle
+from stoker_gateway.router.models import get_model, list_models
+from stoker_gateway.router.proxy import Proxy
+from stoker_gateway.router.routed_request import CLIENT_CLOSED_REQUEST, Observer
+
+logger = logging.getLogger(__name__)
+
+PROXIED = frozenset(
+    (
+        *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+        *("/v1/embeddings", "/tokenize", "/detokenize"),
+    )
+)
+"""Those that the access log and the metrics know by name. Every other POST is sent on as well: its replica knows what there is."""
+
+MODELS = "/v1/models"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Health(msgspec.Struct, omit_defaults=True):
+    """`reason` says what is missing."""
+
+    status: str
+    reason: str = ""
+
+
+class GatewayApp:
+    """It owns nothing: whoever made its parts starts and stops them."""
+
+    def __init__(self, fleet: Fleet, proxy: Proxy, lifecycle: Lifecycle, observers: Sequence[Observer]) -> None:
+        self._fleet = fleet
+        self._proxy = proxy
+        self._lifecycle = lifecycle
+        self._observers = observers
+        self._own: dict[str, Callable[[Exchange], Awaitable[None]]] = {
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/health": self._readyz,
+            MODELS: self._models,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send, self._lifecycle)
+        record = exchange.record
+        try:
+            await self._answer_or_fail(exchange)
+        except ClientDisconnectedError:
+            record.status = record.status or CLIENT_CLOSED_REQUEST
+            record.error = record.error or "client_disconnected"
+        finally:
+            record.seconds = perf_counter() - record.started
+            for observe in self._observers:
+                observe(record)
+
+    async def _answer_or_fail(self, exchange: Exchange) -> None:
+        try:
+            await self._answer(exchange)
+        except ApiError as error:
+            await exchange.fail(error)
+        except ClientDisconnectedError:
+            raise
+        except Exception:
+            logger.exception("%s: failed", exchange.record.request_id)
+            await exchange.fail(internal_error("The gateway failed to answer this request."))
+
+    async def _answer(self, exchange: Exchange) -> None:
+        method, path = exchange.scope["method"], exchange.scope["path"]
+        if method == "POST" and path not in self._own:
+            await self._send_on(exchange, path)
+            return
+        own = self._own.get(path)
+        if own is None and path.startswith(MODELS + "/"):
+            own = self._model
+        if own is not None and method in ("GET", "HEAD"):
+            exchange.record.route = path if path in self._own else MODELS + "/{model}"
+            await own(exchange)
+        elif own is not None:
+            raise method_not_allowed(method, path, "GET")
+        elif path in PROXIED:
+            exchange.record.route = path
+            raise method_not_allowed(method, path, "POST")
+        else:
+            raise route_not_found(method, path)
+
+    async def _send_on(self, exchange: Exchange, path: str) -> None:
+        exchange.record.route = path if path in PROXIED else ""
+        drain = self._lifecycle.drain
+        if not drain.admits(exchange.scope["client"]):
+            raise draining()
+        with drain.in_flight():
+            await self._proxy.handle(exchange)
+
+    async def _livez(self, exchange: Exchange) -> None:
+        await exchange.answer_json(_encode(Health("ok")))
+
+    async def _readyz(self, exchange: Exchange) -> None:
+        reason = "the gateway is leaving" if self._lifecycle.is_leaving else "" if self._fleet.is_synced else "the gateway does not know its models yet"
+        await exchange.answer_json(_encode(Health("not ready", reason) if reason else Health("ok")), 503 if reason else 200)
+
+    async def _models(self, exchange: Exchange) -> None:
+        await exchange.answer_json(list_models(self._fleet))
+
+    async def _model(self, exchange: Exchange) -> None:
+        path: str = exchange.scope["path"]
+        await exchange.answer_json(get_model(self._fleet, path.removeprefix(MODELS + "/")))

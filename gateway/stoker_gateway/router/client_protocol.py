@@ -1,0 +1,60 @@
+"""HTTP/1.1 with one client: the api's protocol, and what a server that passes requests on must not let through."""
+
+import asyncio
+
+from stoker_gateway.api.http_protocol import HttpProtocol
+
+ABORT = "stoker.abort"
+"""ASGI extension: ends the connection at once, so that its client sees that an answer was cut."""
+
+STALL_SECONDS = 120.0
+"""How long a client may take nothing of an answer."""
+
+MAX_PIPELINED = 16
+"""Requests that one connection may send before it has the answer to the first."""
+
+
+class ClientProtocol(HttpProtocol):
+    """Trailers are dropped: a server must not take them for headers."""
+
+    _is_head = True
+    _num_hosts = 0
+    _stall_timer: asyncio.TimerHandle | None = None
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_head = True
+        self._num_hosts = 0
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_head:
+            return
+        if name.lower() == b"host":
+            self._num_hosts += 1
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_head = False
+        if self._num_hosts > 1 or (not self._num_hosts and self.parser.get_http_version() == "1.1"):
+            raise ValueError("not exactly one Host")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many pipelined requests")
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._end_stall()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_stall()
+        super().connection_lost(exc)
+
+    def _end_stall(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None

@@ -1,0 +1,32 @@
+"""The gateway's own errors in the API's words."""
+
+from stoker_gateway.openai.errors import ApiError, unavailable
+
+
+def not_synced() -> ApiError:
+    return unavailable("The gateway does not know its models yet; try again.", "gateway_not_ready")
+
+
+def no_replicas(model: str) -> ApiError:
+    return unavailable(f"No replica of the model {model!r} is ready; try again later.", "no_replicas")
+
+
+def replicas_unreachable(model: str) -> ApiError:
+    return unavailable(f"No replica of the model {model!r} could be reached; try again.", "replicas_unreachable")
+
+
+def replica_failed(reason: str) -> ApiError:
+    """502: a replica may have begun with the request, which is not sent to another one then."""
+    return ApiError(f"The replica that had this request failed: {reason}.", status=502, error_type="server_error", code="replica_failed")
+
+
+def replica_silent(seconds: float) -> ApiError:
+    return ApiError(f"The replica that had this request sent nothing for {seconds:g} s.", status=504, error_type="server_error", code="replica_silent")
+
+
+def stopping() -> ApiError:
+    return unavailable("The gateway stopped before the answer was complete.", "gateway_stopping")
+
+
+def bad_host() -> ApiError:
+    return ApiError("A request has exactly one Host header.", code="invalid_http")

@@ -1,0 +1,134 @@
+"""Exchange: one request of a client and the answer that it gets, in ASGI's messages."""
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+
+from starlette.types import Receive, Scope, Send
+
+from stoker_gateway.anthropic.errors import messages_error
+from stoker_gateway.api.json_response import is_messages
+from stoker_gateway.openai.errors import ApiError
+from stoker_gateway.openai.streaming import error_event, named_event
+from stoker_gateway.router.client_protocol import ABORT
+from stoker_gateway.router.lifecycle import Lifecycle
+from stoker_gateway.router.routed_request import RoutedRequest, request_id
+from stoker_gateway.router.upstream_connection import Header
+
+JSON: Header = (b"content-type", b"application/json")
+CLOSE: Header = (b"connection", b"close")
+EVENT_STREAM = b"text/event-stream"
+
+_BODY_REFUSED = frozenset((408, 413))
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 4 * 1024 * 1024
+"""Of a request that was refused before all of it had come, what is read and thrown away."""
+
+
+class Exchange:
+    """`headers` are the request's; the names are lower case."""
+
+    __slots__ = ("_is_event_stream", "_last_piece", "_lifecycle", "_send", "has_begun", "headers", "receive", "record", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self.scope = scope
+        self.receive = receive
+        self._send = send
+        # A copy: the server adds trailers to its own list.
+        self.headers: Sequence[Header] = tuple(scope["headers"])
+        self.record = RoutedRequest(request_id(self.headers), scope["method"], scope["raw_path"].decode("latin-1"))
+        self.has_begun = False
+        """Whether the answer's head was sent."""
+        self._is_event_stream = False
+        self._last_piece = b""
+
+    @property
+    def client(self) -> str | None:
+        client = self.scope["client"]
+        return None if client is None else client[0]
+
+    @property
+    def target(self) -> bytes:
+        """The path and query, as they came."""
+        path: bytes = self.scope["raw_path"]
+        query: bytes = self.scope["query_string"]
+        return path + b"?" + query if query else path
+
+    def header(self, name: bytes) -> bytes | None:
+        return next((value for header, value in self.headers if header == name), None)
+
+    async def begin(self, status: int, headers: Sequence[Header]) -> None:
+        record = self.record
+        record.status = status
+        record.first_byte_seconds = perf_counter() - record.started
+        self.has_begun = True
+        own_id = record.request_id.encode("latin-1")
+        sent = [*headers, (b"x-request-id", own_id)]
+        if is_messages(self.scope):
+            sent = [header for header in sent if header[0] != b"request-id"]
+            sent.append((b"request-id", own_id))
+        if self._lifecycle.is_leaving:
+            sent.append(CLOSE)
+        self._is_event_stream = any(name == b"content-type" and value.startswith(EVENT_STREAM) for name, value in headers)
+        await self._send({"type": "http.response.start", "status": status, "headers": sent})
+
+    async def write(self, body: bytes, more: bool = True) -> None:  # noqa: FBT001, FBT002 - ASGI's own word
+        """Returns when the client takes it; raises nothing where the client is gone."""
+        self.record.num_bytes += len(body)
+        self._last_piece = body
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        await self.begin(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.write(body, more=False)
+
+    async def answer_json(self, body: bytes, status: int = 200) -> None:
+        await self.answer(status, (JSON,), body)
+
+    async def fail(self, error: ApiError) -> None:
+        """Instead of an answer, or as the end of one that has begun: an event where it is a stream of events, else an end that shows that it was cut."""
+        self.record.error = error.code or error.error_type
+        if not self.has_begun:
+            await self._refuse(error)
+        elif self._is_event_stream:
+            await self.write(self._last_event(error), more=False)
+        else:
+            self.scope["extensions"][ABORT]()
+            while (await self.receive())["type"] != "http.disconnect":
+                continue
+
+    async def _refuse(self, error: ApiError) -> None:
+        """In the shape of the API that was asked."""
+        headers = [JSON, *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items())]
+        body = self._error_body(error)
+        if error.status not in _BODY_REFUSED:
+            await self.answer(error.status, headers, body)
+            return
+        # A connection that is closed while bytes of its request come in is reset: its client might never read the answer.
+        await self.begin(error.status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.write(body)
+        await self._discard_request()
+        await self.write(b"", more=False)
+
+    async def _discard_request(self) -> None:
+        num_bytes = 0
+        try:
+            async with asyncio.timeout(LINGER_SECONDS):
+                while num_bytes < LINGER_BYTES:
+                    message = await self.receive()
+                    num_bytes += len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+        except TimeoutError:
+            return
+
+    def _last_event(self, error: ApiError) -> bytes:
+        """An event that was cut is ended first."""
+        before = b"" if self._last_piece.endswith(b"\n\n") else b"\n\n"
+        path: str = self.scope["path"]
+        body = self._error_body(error)
+        return before + (named_event("error", body) if path.startswith(("/v1/messages", "/v1/responses")) else error_event(error))
+
+    def _error_body(self, error: ApiError) -> bytes:
+        return messages_error(error, self.record.request_id) if is_messages(self.scope) else error.body()

@@ -1,0 +1,177 @@
+"""Proxy: a request's way to a replica and its answer's way back, byte for byte."""
+
+import asyncio
+import functools
+import logging
+from dataclasses import dataclass
+
+from stoker_engine.config import seconds
+from stoker_gateway.api.disconnect import cancelled_by_disconnect
+from stoker_gateway.api.drain import Drain
+from stoker_gateway.openai.errors import model_not_found, timed_out
+from stoker_gateway.router.asking import Refusal, ask, may_be_refusal, read_refusal
+from stoker_gateway.router.endpoint import Endpoint
+from stoker_gateway.router.errors import no_replicas, not_synced, replica_failed, replica_silent, replicas_unreachable, stopping
+from stoker_gateway.router.exchange import Exchange
+from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.forwarded_headers import request_head, returned_headers
+from stoker_gateway.router.policy import RoutingKey
+from stoker_gateway.router.request_body import RequestBody, parse_body, read_body
+from stoker_gateway.router.served_model import ServedModel
+from stoker_gateway.router.traffic import TimeoutConfig
+from stoker_gateway.router.upstream_connection import ConnectError, ResponseHead, UpstreamConnection, UpstreamError, UpstreamSilentError
+from stoker_gateway.router.upstream_pools import UpstreamPools
+
+logger = logging.getLogger(__name__)
+
+_BROKEN = frozenset((502, 503))
+"""With these a replica, or what stands before it, says that it is what is broken, not the request."""
+
+_seconds = functools.lru_cache(maxsize=256)(seconds)
+
+
+@dataclass(slots=True, frozen=True)
+class Message:
+    """A request as every replica would get it."""
+
+    head: bytes
+    body: bytes
+    timeouts: TimeoutConfig
+
+
+class Proxy:
+    """Sends each request to a replica of its model, and to another one where that takes nothing on."""
+
+    def __init__(self, fleet: Fleet, pools: UpstreamPools, drain: Drain, max_body_bytes: int) -> None:
+        self._fleet = fleet
+        self._pools = pools
+        self._drain = drain
+        self._max_body_bytes = max_body_bytes
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._is_aborting = False
+
+    async def abort_all(self) -> None:
+        """Ends what is in flight, each with an error."""
+        self._is_aborting = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Raises ApiError, also when the answer has begun, and ClientDisconnectedError."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request needs a task")
+        self._tasks.add(task)
+        try:
+            body = parse_body(await read_body(exchange, self._max_body_bytes, self._drain))
+            model = self._find(body.model)
+            exchange.record.model = model.names[0]
+            async with cancelled_by_disconnect(exchange.receive):
+                await self._forward_in_time(exchange, model, body)
+        except asyncio.CancelledError:
+            if not self._is_aborting or task.uncancel():
+                raise
+            raise stopping() from None
+        finally:
+            self._tasks.discard(task)
+
+    def _find(self, name: str) -> ServedModel:
+        model = self._fleet.find(name)
+        if model is None:
+            raise model_not_found(name) if self._fleet.is_synced else not_synced()
+        return model
+
+    async def _forward_in_time(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
+        limit = model.view.traffic.timeouts.request
+        if limit is None:
+            await self._forward(exchange, model, body)
+            return
+        try:
+            async with asyncio.timeout(_seconds(limit)):
+                await self._forward(exchange, model, body)
+        except TimeoutError:
+            raise timed_out(f"The request took longer than {limit}.") from None
+
+    async def _forward(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
+        """Tries one replica after the other until one takes the request on."""
+        traffic = model.view.traffic
+        head = request_head(exchange.target, exchange.headers, exchange.client, request_id=exchange.record.request_id, content_length=len(body.raw))
+        message = Message(head, body.raw, traffic.timeouts)
+        key = RoutingKey(body.prompt, _session(exchange, traffic.session_header))
+        tried: list[Endpoint] = []
+        refusal: Refusal | None = None
+        while len(tried) <= traffic.retry.attempts and (endpoint := model.choose(key, tried, _now())) is not None:
+            tried.append(endpoint)
+            exchange.record.attempts += 1
+            exchange.record.endpoint = str(endpoint.address)
+            endpoint.num_in_flight += 1
+            try:
+                refusal = await self._send(exchange, endpoint, message)
+            except ConnectError as error:
+                endpoint.health.failed(_now())
+                logger.warning("%s: %s", exchange.record.request_id, error)
+            else:
+                if refusal is None:
+                    return
+            finally:
+                endpoint.num_in_flight -= 1
+        if refusal is not None:
+            await exchange.answer(refusal.head.status, _without_length(refusal.head), refusal.body)
+            return
+        raise replicas_unreachable(model.names[0]) if tried else no_replicas(model.names[0])
+
+    async def _send(self, exchange: Exchange, endpoint: Endpoint, message: Message) -> Refusal | None:
+        """Relays the whole answer; or a refusal, of which the client has got nothing. Raises ConnectError where nothing was sent."""
+        pool = self._pools.of(endpoint)
+        try:
+            connection, head = await ask(pool, message.head, message.body, _seconds(message.timeouts.connect))
+            try:
+                _judge(endpoint, head)
+                if may_be_refusal(head):
+                    refusal, has_begun_nothing = await read_refusal(connection, head)
+                    if has_begun_nothing:
+                        return refusal
+                    await exchange.answer(head.status, _without_length(head), refusal.body)
+                else:
+                    await _relay(exchange, connection, head, _seconds(message.timeouts.stream_idle))
+            finally:
+                pool.give_back(connection)
+        except ConnectError:
+            raise
+        except UpstreamError as error:
+            endpoint.health.failed(_now())
+            logger.warning("%s: %s failed: %s", exchange.record.request_id, endpoint.address, error)
+            if isinstance(error, UpstreamSilentError):
+                raise replica_silent(_seconds(message.timeouts.stream_idle)) from None
+            raise replica_failed(str(error)) from None
+        return None
+
+
+async def _relay(exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, silence_seconds: float) -> None:
+    """Each piece as it comes. Raises UpstreamError where the answer ends early."""
+    await exchange.begin(head.status, returned_headers(head.headers))
+    connection.limit_silence(silence_seconds)
+    more = True
+    while more:
+        piece = await connection.read()
+        more = not connection.is_complete
+        await exchange.write(piece, more=more)
+
+
+def _judge(endpoint: Endpoint, head: ResponseHead) -> None:
+    if head.status in _BROKEN:
+        endpoint.health.failed(_now())
+    else:
+        endpoint.health.succeeded()
+
+
+def _session(exchange: Exchange, header: str | None) -> str:
+    return "" if header is None else (exchange.header(header.lower().encode()) or b"").decode("latin-1")
+
+
+def _without_length(head: ResponseHead) -> list[tuple[bytes, bytes]]:
+    return [header for header in returned_headers(head.headers) if header[0] != b"content-length"]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,47 @@
+"""RoutedRequest: what is known of one HTTP request to the gateway, for its line in the log and the metrics."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from stoker_gateway.router.upstream_connection import Header
+
+_ALLOWED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+CLIENT_CLOSED_REQUEST = 499
+"""The status where the client left before any answer."""
+
+
+@dataclass(slots=True)
+class RoutedRequest:
+    """`seconds` until its end, `first_byte_seconds` until the head of its answer; `model` is the model's first name, empty where there is none of the name.
+
+    `error` says in a word why an answer was not as it should be. `num_bytes` of the answer's body. `attempts` counts the replicas that were tried,
+    `endpoint` is the last of them.
+    """
+
+    request_id: str
+    method: str
+    path: str
+    started: float = field(default_factory=time.perf_counter)
+    route: str = ""
+    model: str = ""
+    endpoint: str = ""
+    attempts: int = 0
+    status: int = 0
+    num_bytes: int = 0
+    first_byte_seconds: float | None = None
+    seconds: float = 0.0
+    error: str = ""
+
+
+Observer = Callable[[RoutedRequest], None]
+"""Is told of each request when it has ended. The event loop waits for it."""
+
+
+def request_id(headers: Sequence[Header]) -> str:
+    """The client's, or one of our own where that is not 1 to 128 visible ASCII characters."""
+    given = next((value for name, value in headers if name == b"x-request-id"), b"")
+    return given.decode("ascii") if _ALLOWED_ID.fullmatch(given) else secrets.token_hex(16)

@@ -1,0 +1,121 @@
+"""The life of the gateway's process: the fleet's source, HTTP, and its end, told in one JSON line."""
+
+import asyncio
+import gc
+import logging
+import socket
+import sys
+from contextlib import closing
+
+import uvloop
+from starlette.types import ASGIApp
+
+from stoker_engine.config import seconds
+from stoker_engine.errors import ConfigError, EngineError
+from stoker_engine.exit_codes import ExitCode
+from stoker_engine.supervisor_pipe import check_supervisor_fd
+from stoker_engine.termination import TerminationMessage, write_termination_message
+from stoker_gateway.api.drain import Drain, DrainReport
+from stoker_gateway.api.http_server import Server, listen, make_server
+from stoker_gateway.router.access_log import log_access
+from stoker_gateway.router.app import GatewayApp
+from stoker_gateway.router.client_protocol import ClientProtocol
+from stoker_gateway.router.config import GatewayConfig
+from stoker_gateway.router.edge import surround
+from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.fleet_view import FleetSource
+from stoker_gateway.router.lifecycle import Lifecycle
+from stoker_gateway.router.proxy import Proxy
+from stoker_gateway.router.static_model import parse_static_models
+from stoker_gateway.router.static_source import StaticSource
+from stoker_gateway.router.stop_requests import watch_stop_requests
+from stoker_gateway.router.upstream_pools import UpstreamPools
+
+logger = logging.getLogger(__name__)
+
+
+def run(config: GatewayConfig) -> ExitCode:
+    """Serves until told to stop. An error that ends the process is one line on stderr and the termination message's lastError."""
+    try:
+        if config.supervisor_fd is not None:
+            check_supervisor_fd(config.supervisor_fd)
+        source = make_source(config)
+        with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            report = runner.run(_serve(config, source, listener))
+    except ConfigError as error:
+        return _fail(config, ExitCode.BAD_CONFIG, "BadConfig", str(error))
+    except EngineError as error:
+        return _fail(config, ExitCode.FAILED, "Failed", str(error))
+    except Exception as error:
+        logger.critical("the gateway failed", exc_info=error)
+        return _fail(config, ExitCode.FAILED, "Failed", f"{type(error).__name__}: {error}")
+    write_termination_message(config.termination_message_path, _drained(report))
+    return ExitCode.OK
+
+
+def make_source(config: GatewayConfig) -> FleetSource:
+    """Raises ConfigError."""
+    return StaticSource(parse_static_models(config.static_models))
+
+
+async def _serve(config: GatewayConfig, source: FleetSource, listener: socket.socket) -> DrainReport:
+    lifecycle = Lifecycle(Drain(seconds(config.drain_timeout)), seconds(config.drain_delay))
+    watch_stop_requests(config, lifecycle)
+    fleet = Fleet()
+    pools = UpstreamPools()
+    fleet.listeners.append(pools.forget)
+    proxy = Proxy(fleet, pools, lifecycle.drain, config.max_body_bytes)
+    app = surround(GatewayApp(fleet, proxy, lifecycle, (log_access,)), config.cors_allow_origins)
+    watching = asyncio.create_task(source.run(fleet.update))
+    watching.add_done_callback(lambda _: lifecycle.request_abort())
+    try:
+        report = await _serve_until_end(app, proxy, lifecycle, listener)
+    finally:
+        pools.close()
+        if not watching.done():
+            watching.cancel()
+    if not watching.cancelled() and watching.done():
+        watching.result()  # a source never ends by itself
+    return report
+
+
+async def _serve_until_end(app: ASGIApp, proxy: Proxy, lifecycle: Lifecycle, listener: socket.socket) -> DrainReport:
+    """Serves until drained, then closes the connections."""
+    server = make_server(app, ClientProtocol)
+    lifecycle.on_drain = lambda: lifecycle.drain.last_answers(server.clients())
+    host, port = listener.getsockname()[:2]
+    logger.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    # What start-up made lives as long as the gateway: keep the collector from walking it in every full collection.
+    gc.collect()
+    gc.freeze()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_serve_connections(server, listener))
+        report = await lifecycle.drain.run(_can_finish, proxy.abort_all)
+        server.should_exit = True
+    return report
+
+
+async def _serve_connections(server: Server, listener: socket.socket) -> None:
+    await server.serve(sockets=[listener])
+
+
+async def _can_finish() -> bool:
+    """Replicas go on, whatever the gateway does."""
+    return True
+
+
+def _drained(report: DrainReport) -> TerminationMessage:
+    return TerminationMessage(
+        reason="Aborted" if report.aborted else "Drained",
+        phase="serving",
+        in_flight_at_start=report.in_flight_at_start,
+        completed=report.completed,
+        aborted=report.aborted,
+        seconds=round(report.seconds, 3),
+    )
+
+
+def _fail(config: GatewayConfig, code: ExitCode, reason: str, last_error: str) -> ExitCode:
+    sys.stderr.write(f"stoker-gateway: {last_error}\n")
+    write_termination_message(config.termination_message_path, TerminationMessage(reason=reason, phase="starting", last_error=last_error))
+    return code
