@@ -78,6 +78,8 @@ class Reply(msgspec.Struct, forbid_unknown_fields=True):
 class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A scripted model. Past the end of a reply it repeats the last token; with no default reply the next token is a hash of all tokens so far.
 
+    A prompt that has `quoting_token_id` twice has a reply of its own, too: what comes after the first of them, up to and with the second.
+
     Time: `download_seconds` of a model of 100 bytes, with `download_message` as what it waits for, `load_seconds` with progress, then `ready_seconds` of
     warming up; a step takes `step_seconds`, or as long as gives each stream `tokens_per_second`; falling asleep takes `sleep_seconds`. Faults: `load_error`
     fails the load with these words; `hang_in_load` and `hang_at_step` wait for an hour; `crash_at_step` raises; `exit_code` ends the process without a
@@ -89,6 +91,7 @@ class Script(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max_model_len: int = 8192
     replies: list[Reply] = []
     default_reply: list[int] | None = None
+    quoting_token_id: int | None = None
     download_seconds: float = 0.0
     download_message: str = ""
     load_seconds: float = 0.0
@@ -167,8 +170,7 @@ class ScriptedExecutor:
             return _done(ModelRunnerOutput())
         self._begin_step()
         for data in scheduler_output.new_requests:
-            reply = self._replies.get(tuple(data.token_ids[: data.num_prompt_tokens]), self._script.default_reply)
-            self._requests[data.request_id] = _RequestState(data, reply)
+            self._requests[data.request_id] = _RequestState(data, self._reply(data.token_ids[: data.num_prompt_tokens]))
         for request_id, num_scheduled in scheduler_output.num_scheduled_tokens.items():
             self._requests[request_id].num_computed += num_scheduled
         self._scheduled = list(scheduler_output.num_scheduled_tokens)
@@ -201,6 +203,13 @@ class ScriptedExecutor:
 
     def shutdown(self) -> None:
         self._requests.clear()
+
+    def _reply(self, prompt: list[int]) -> list[int] | None:
+        quote = self._script.quoting_token_id
+        if quote is not None and prompt.count(quote) > 1:
+            start = prompt.index(quote) + 1
+            return prompt[start : prompt.index(quote, start) + 1]
+        return self._replies.get(tuple(prompt), self._script.default_reply)
 
     def _begin_step(self) -> None:
         script = self._script

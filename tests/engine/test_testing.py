@@ -56,13 +56,13 @@ def test_the_example_of_the_documentation_runs() -> None:
 
 
 async def test_each_prompt_gets_the_reply_that_the_script_has_for_it(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:
-    with start(socket_dir, replies=[Reply([1, 2], [10, 11]), Reply([3], [20])], default_reply=[30]):
+    with start(socket_dir, replies=[Reply([1, 2], [10, 11]), Reply([3], [20])], default_reply=[30], quoting_token_id=9):
         await wait_until(lambda: client.is_ready)
         answers = []
-        for prompt in ([1, 2], [3], [4]):
+        for prompt in ([1, 2], [3], [4, 9], [1, 9, 5, 9, 6]):
             await send(client, 2, prompt, str(prompt))
             answers.append(await receive(client, 2))
-    assert answers == [[10, 11], [20, 20], [30, 30]]
+    assert answers == [[10, 11], [20, 20], [30, 30], [5, 9]]
 
 
 async def test_a_load_takes_its_time_and_tells_its_progress(socket_dir: str, client: AsyncMPClient, wait_until: WaitUntil) -> None:

@@ -225,12 +225,12 @@ def start_shared_api() -> Iterator[StartApi]:
 
 @pytest.fixture(scope="session")
 def make_api() -> Callable[..., Any]:
-    """`with make_api(script, **api settings) as api`: a replica of as long a life as its user wants."""
+    """`with make_api(script, engine={…}, **api settings) as api`: a replica of as long a life as its user wants."""
 
     @contextmanager
-    def make(script: Script | None, **settings: Any) -> Iterator[Api]:
+    def make(script: Script | None, *, engine: dict[str, Any] | None = None, **settings: Any) -> Iterator[Api]:
         with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="stoker-", dir="/tmp") as directory:
-            yield _start_ready(stack, Path(directory), script, settings, {})
+            yield _start_ready(stack, Path(directory), script, settings, engine or {})
 
     return make
 

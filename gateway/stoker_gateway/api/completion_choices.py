@@ -61,7 +61,7 @@ class PromptChoices:
         if self._request.echo:
             built.text = self._prompt if isinstance(self._prompt, str) else self._tokenizer.decode(self._prompt, skip_special_tokens=False)
             if self._request.logprobs is not None and positions is not None:
-                built.logprobs = builder.add(output.prompt_token_ids, positions, built.text)
+                built.logprobs = builder.add_prompt(output.prompt_token_ids, positions, built.text)
             else:
                 builder.skip(built.text)
 

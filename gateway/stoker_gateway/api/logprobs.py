@@ -1,10 +1,10 @@
 """The engine's log probabilities in the API's two shapes."""
 
-import codecs
 from collections.abc import Sequence
 
 from stoker_engine.outputs import Logprob, PositionLogprobs
 from stoker_engine.tokenizer import Tokenizer
+from stoker_gateway.api.text_alignment import TextAlignment
 from stoker_gateway.openai.protocol import ChatLogprobs, CompletionLogprobs, PromptLogprob, PromptLogprobs, TokenLogprob, TopLogprob
 
 LOWEST = -9999.0
@@ -31,16 +31,16 @@ class CompletionLogprobsBuilder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._alignment = TextAlignment()
         self._num_characters = 0
 
     def add(self, token_ids: Sequence[int], positions: Sequence[PositionLogprobs | None], text: str) -> CompletionLogprobs:
-        """`text` is what these tokens add to the choice. A position is None for a prompt's first token."""
+        """`text` is what these tokens add to the choice, perhaps with the beginning of the next one. A position is None for a prompt's first token."""
         built = CompletionLogprobs([], [], [], [])
-        position_in_text = 0
-        for token_id, position in zip(token_ids, positions, strict=True):
-            built.text_offset.append(self._num_characters + position_in_text)
-            position_in_text += self._num_matching(token_id, text, position_in_text)
+        texts = self._alignment.texts(text, map(self._tokenizer.token_bytes, token_ids), is_over=False)
+        for token_id, position, token_text in zip(token_ids, positions, texts, strict=True):
+            built.text_offset.append(self._num_characters)
+            self._num_characters += len(token_text)
             if position is None:
                 built.tokens.append(self._tokenizer.token_bytes(token_id).decode(errors="replace"))
                 built.token_logprobs.append(None)
@@ -49,20 +49,18 @@ class CompletionLogprobsBuilder:
             built.tokens.append(position[token_id].token)
             built.token_logprobs.append(_finite(position[token_id].logprob))
             built.top_logprobs.append(_by_text(position))
-        self._num_characters += len(text)
+        self._num_characters += len(self._alignment.take_unaligned(is_over=False))
+        return built
+
+    def add_prompt(self, token_ids: Sequence[int], positions: Sequence[PositionLogprobs | None], text: str) -> CompletionLogprobs:
+        """Before all others."""
+        built = self.add(token_ids, positions, text)
+        self._num_characters += len(self._alignment.take_unaligned(is_over=True))
         return built
 
     def skip(self, text: str) -> None:
         """`text` belongs to the choice, and nothing is known of its tokens."""
         self._num_characters += len(text)
-
-    def _num_matching(self, token_id: int, text: str, start: int) -> int:
-        """How many characters of `text` from `start` on the token completes."""
-        piece = self._decoder.decode(self._tokenizer.token_bytes(token_id))
-        for spelling in (piece, piece.removeprefix(" ")):  # a text's first token may lose its space
-            if text.startswith(spelling, start):
-                return len(spelling)
-        return 0
 
 
 def join(first: CompletionLogprobs, second: CompletionLogprobs) -> CompletionLogprobs:

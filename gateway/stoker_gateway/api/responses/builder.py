@@ -92,9 +92,9 @@ class ResponseBuilder:
 
     def _pieces(self, choice: CompletionOutput) -> Iterator[CompletionOutput]:
         """The choice, token by token where their log probabilities are wanted."""
-        if choice.logprobs:
+        if choice.logprobs is not None:
             logprobs = chat_logprobs(choice.token_ids, choice.logprobs, self.response.top_logprobs).content
-            for token in self._token_texts.cut(choice.text, logprobs):
+            for token in self._token_texts.cut(choice.text, logprobs, is_over=choice.finish_reason is not None):
                 self._tokens.append(token)
                 yield CompletionOutput(choice.index, token.text, [])
             choice = replace(choice, text="")

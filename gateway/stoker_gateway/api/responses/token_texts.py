@@ -1,9 +1,9 @@
 """Cuts an answer's text at its tokens, so that each log probability goes to the item that has its token's text."""
 
-import codecs
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from stoker_gateway.api.text_alignment import TextAlignment
 from stoker_gateway.openai.protocol import TokenLogprob
 
 
@@ -19,17 +19,14 @@ class TokenTexts:
     """Of one choice."""
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._alignment = TextAlignment()
 
-    def cut(self, text: str, logprobs: Iterable[TokenLogprob]) -> Iterator[TokenText]:
-        """All of `text`, by the tokens of `logprobs`."""
-        position = 0
-        for logprob in logprobs:
-            end = position + _num_shown(self._decoder.decode(bytes(logprob.bytes)), text, position)
-            yield TokenText(text[position:end], logprob)
-            position = end
-        if position < len(text):
-            yield TokenText(text[position:], None)
+    def cut(self, text: str, logprobs: Sequence[TokenLogprob], *, is_over: bool) -> Iterator[TokenText]:
+        """What has come so far, by the tokens of `logprobs`; all of it where the answer is over."""
+        tokens = (bytes(logprob.bytes) for logprob in logprobs)
+        yield from map(TokenText, self._alignment.texts(text, tokens, is_over=is_over), logprobs)
+        if rest := self._alignment.take_unaligned(is_over=is_over):
+            yield TokenText(rest, None)
 
 
 def tokens_of_end(tokens: Sequence[TokenText], text: str) -> list[TokenText]:
@@ -43,10 +40,3 @@ def tokens_of_end(tokens: Sequence[TokenText], text: str) -> list[TokenText]:
 
 def _is_end(one: str, other: str) -> bool:
     return one.endswith(other) or other.endswith(one)
-
-
-def _num_shown(token_text: str, text: str, position: int) -> int:
-    for spelling in (token_text, token_text.removeprefix(" ")):  # a text's first token may lose its space
-        if text.startswith(spelling, position):
-            return len(spelling)
-    return len(text) - position if token_text.startswith(text[position : position + len(token_text)]) else 0
