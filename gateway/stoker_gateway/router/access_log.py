@@ -37,6 +37,10 @@ def _fields(record: RoutedRequest) -> dict[str, object]:
     if record.endpoint:
         fields["endpoint"] = record.endpoint
         fields["attempts"] = record.attempts
+    if record.key_name:
+        fields["key"] = record.key_name
+    if record.num_tokens:
+        fields["tokens"] = record.num_tokens
     if record.error:
         fields["error"] = record.error
     return fields

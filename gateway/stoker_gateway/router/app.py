@@ -1,7 +1,7 @@
 """GatewayApp: the ASGI application. The gateway's own paths, and all that is sent on by the model that it names."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 import msgspec
@@ -9,8 +9,11 @@ from starlette.types import Receive, Scope, Send
 
 from stoker_gateway.api.disconnect import ClientDisconnectedError
 from stoker_gateway.openai.errors import ApiError, draining, internal_error, method_not_allowed, route_not_found
+from stoker_gateway.router.access_log import log_access
+from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.gateway_metrics import CONTENT_TYPE, GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.models import get_model, list_models
 from stoker_gateway.router.proxy import Proxy
@@ -28,6 +31,9 @@ PROXIED = frozenset(
 
 MODELS = "/v1/models"
 
+OPEN_PATHS = frozenset(("/livez", "/readyz", "/health", "/metrics"))
+"""What the kubelet and Prometheus ask for: no key is needed."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -41,15 +47,18 @@ class Health(msgspec.Struct, omit_defaults=True):
 class GatewayApp:
     """It owns nothing: whoever made its parts starts and stops them."""
 
-    def __init__(self, fleet: Fleet, proxy: Proxy, lifecycle: Lifecycle, observers: Sequence[Observer]) -> None:
+    def __init__(self, fleet: Fleet, proxy: Proxy, lifecycle: Lifecycle, admission: Admission, metrics: GatewayMetrics) -> None:
         self._fleet = fleet
         self._proxy = proxy
         self._lifecycle = lifecycle
-        self._observers = observers
+        self._admission = admission
+        self._metrics = metrics
+        self._observers: tuple[Observer, ...] = (log_access, metrics.observe)
         self._own: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/livez": self._livez,
             "/readyz": self._readyz,
             "/health": self._readyz,
+            "/metrics": self._show_metrics,
             MODELS: self._models,
         }
 
@@ -81,30 +90,40 @@ class GatewayApp:
 
     async def _answer(self, exchange: Exchange) -> None:
         method, path = exchange.scope["method"], exchange.scope["path"]
+        exchange.record.route = self._route(path)
+        if path not in OPEN_PATHS:
+            exchange.identify(self._admission.caller(exchange.headers))
         if method == "POST" and path not in self._own:
-            await self._send_on(exchange, path)
+            await self._send_on(exchange)
             return
         own = self._own.get(path)
         if own is None and path.startswith(MODELS + "/"):
             own = self._model
         if own is not None and method in ("GET", "HEAD"):
-            exchange.record.route = path if path in self._own else MODELS + "/{model}"
             await own(exchange)
         elif own is not None:
             raise method_not_allowed(method, path, "GET")
         elif path in PROXIED:
-            exchange.record.route = path
             raise method_not_allowed(method, path, "POST")
         else:
             raise route_not_found(method, path)
 
-    async def _send_on(self, exchange: Exchange, path: str) -> None:
-        exchange.record.route = path if path in PROXIED else ""
+    def _route(self, path: str) -> str:
+        """As the access log and the metrics have it; empty for what strangers make up."""
+        if path.startswith(MODELS + "/"):
+            return MODELS + "/{model}"
+        return path if path in PROXIED or path in self._own else ""
+
+    async def _send_on(self, exchange: Exchange) -> None:
         drain = self._lifecycle.drain
         if not drain.admits(exchange.scope["client"]):
             raise draining()
+        self._admission.start_request(exchange.caller)
         with drain.in_flight():
-            await self._proxy.handle(exchange)
+            try:
+                await self._proxy.handle(exchange)
+            finally:
+                exchange.charge()
 
     async def _livez(self, exchange: Exchange) -> None:
         await exchange.answer_json(_encode(Health("ok")))
@@ -112,6 +131,9 @@ class GatewayApp:
     async def _readyz(self, exchange: Exchange) -> None:
         reason = "the gateway is leaving" if self._lifecycle.is_leaving else "" if self._fleet.is_synced else "the gateway does not know its models yet"
         await exchange.answer_json(_encode(Health("not ready", reason) if reason else Health("ok")), 503 if reason else 200)
+
+    async def _show_metrics(self, exchange: Exchange) -> None:
+        await exchange.answer(200, ((b"content-type", CONTENT_TYPE),), self._metrics.render())
 
     async def _models(self, exchange: Exchange) -> None:
         await exchange.answer_json(list_models(self._fleet))

@@ -44,6 +44,12 @@ class GatewayConfig(GatewaySettings, frozen=True, kw_only=True):
     ] = ()
     host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8080
+    api_keys_file: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=1024)] | None,
+        Meta(
+            description="File with the keys that clients may use, their budgets and priorities; it is read again when it changes. Default: no key is asked for."
+        ),
+    ] = None
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
     supervisor_fd: Annotated[
         Annotated[int, Meta(ge=3)] | None, Meta(description="Inherited pipe whose end of file means that the supervisor is gone: the process stops.")

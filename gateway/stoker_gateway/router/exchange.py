@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from starlette.types import Receive, Scope, Send
 
@@ -10,6 +10,8 @@ from stoker_gateway.anthropic.errors import messages_error
 from stoker_gateway.api.json_response import is_messages
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.streaming import error_event, named_event
+from stoker_gateway.router.admission.answer_tokens import AnswerTokens
+from stoker_gateway.router.admission.caller import ANYONE, Caller
 from stoker_gateway.router.client_protocol import ABORT
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.routed_request import RoutedRequest, request_id
@@ -28,7 +30,7 @@ LINGER_BYTES = 4 * 1024 * 1024
 class Exchange:
     """`headers` are the request's; the names are lower case."""
 
-    __slots__ = ("_is_event_stream", "_last_piece", "_lifecycle", "_send", "has_begun", "headers", "receive", "record", "scope")
+    __slots__ = ("_is_event_stream", "_last_piece", "_lifecycle", "_send", "caller", "has_begun", "headers", "receive", "record", "scope", "tokens")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
@@ -40,6 +42,9 @@ class Exchange:
         self.record = RoutedRequest(request_id(self.headers), scope["method"], scope["raw_path"].decode("latin-1"))
         self.has_begun = False
         """Whether the answer's head was sent."""
+        self.caller = ANYONE
+        self.tokens: AnswerTokens | None = None
+        """Counts what the answer costs, where anyone wants to know."""
         self._is_event_stream = False
         self._last_piece = b""
 
@@ -57,6 +62,19 @@ class Exchange:
 
     def header(self, name: bytes) -> bytes | None:
         return next((value for header, value in self.headers if header == name), None)
+
+    def identify(self, caller: Caller) -> None:
+        """Says who asks."""
+        self.caller = caller
+        self.record.key_name = caller.name
+        if caller.counts_tokens:
+            self.tokens = AnswerTokens()
+
+    def charge(self) -> None:
+        """What the answer has cost, to who asked."""
+        if self.tokens is not None:
+            self.record.num_tokens = self.tokens.total
+            self.caller.charge(self.record.num_tokens, monotonic())
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         record = self.record
@@ -76,6 +94,8 @@ class Exchange:
     async def write(self, body: bytes, more: bool = True) -> None:  # noqa: FBT001, FBT002 - ASGI's own word
         """Returns when the client takes it; raises nothing where the client is gone."""
         self.record.num_bytes += len(body)
+        if self.tokens is not None:
+            self.tokens.add(body)
         self._last_piece = body
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 

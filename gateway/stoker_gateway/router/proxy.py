@@ -3,18 +3,21 @@
 import asyncio
 import functools
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from stoker_engine.config import seconds
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.drain import Drain
 from stoker_gateway.openai.errors import model_not_found, timed_out
-from stoker_gateway.router.asking import Refusal, ask, may_be_refusal, read_refusal
+from stoker_gateway.router.admission.admission import Admission
+from stoker_gateway.router.asking import MAX_REFUSAL_BYTES, Refusal, ask, may_be_refusal, read_refusal
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.errors import no_replicas, not_synced, replica_failed, replica_silent, replicas_unreachable, stopping
-from stoker_gateway.router.exchange import Exchange
+from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head, returned_headers
+from stoker_gateway.router.held_stream import error_of, heartbeats
 from stoker_gateway.router.policy import RoutingKey
 from stoker_gateway.router.request_body import RequestBody, parse_body, read_body
 from stoker_gateway.router.served_model import ServedModel
@@ -42,10 +45,11 @@ class Message:
 class Proxy:
     """Sends each request to a replica of its model, and to another one where that takes nothing on."""
 
-    def __init__(self, fleet: Fleet, pools: UpstreamPools, drain: Drain, max_body_bytes: int) -> None:
+    def __init__(self, fleet: Fleet, pools: UpstreamPools, drain: Drain, admission: Admission, max_body_bytes: int) -> None:
         self._fleet = fleet
         self._pools = pools
         self._drain = drain
+        self._admission = admission
         self._max_body_bytes = max_body_bytes
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_aborting = False
@@ -84,13 +88,23 @@ class Proxy:
     async def _forward_in_time(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
         limit = model.view.traffic.timeouts.request
         if limit is None:
-            await self._forward(exchange, model, body)
+            await self._forward_in_turn(exchange, model, body)
             return
         try:
             async with asyncio.timeout(_seconds(limit)):
-                await self._forward(exchange, model, body)
+                await self._forward_in_turn(exchange, model, body)
         except TimeoutError:
             raise timed_out(f"The request took longer than {limit}.") from None
+
+    async def _forward_in_turn(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
+        queue = self._admission.queue(model)
+        if not queue.try_enter(exchange.caller):
+            async with heartbeats(exchange) if body.is_stream else nullcontext():
+                await queue.wait(exchange.caller)
+        try:
+            await self._forward(exchange, model, body)
+        finally:
+            queue.leave(exchange.caller)
 
     async def _forward(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
         """Tries one replica after the other until one takes the request on."""
@@ -116,7 +130,7 @@ class Proxy:
             finally:
                 endpoint.num_in_flight -= 1
         if refusal is not None:
-            await exchange.answer(refusal.head.status, _without_length(refusal.head), refusal.body)
+            await _answer(exchange, refusal.head, refusal.body)
             return
         raise replicas_unreachable(model.names[0]) if tried else no_replicas(model.names[0])
 
@@ -131,7 +145,7 @@ class Proxy:
                     refusal, has_begun_nothing = await read_refusal(connection, head)
                     if has_begun_nothing:
                         return refusal
-                    await exchange.answer(head.status, _without_length(head), refusal.body)
+                    await _answer(exchange, head, refusal.body)
                 else:
                     await _relay(exchange, connection, head, _seconds(message.timeouts.stream_idle))
             finally:
@@ -149,13 +163,32 @@ class Proxy:
 
 async def _relay(exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, silence_seconds: float) -> None:
     """Each piece as it comes. Raises UpstreamError where the answer ends early."""
-    await exchange.begin(head.status, returned_headers(head.headers))
+    if exchange.has_begun:
+        await _check_held(connection, head)
+    else:
+        await exchange.begin(head.status, returned_headers(head.headers))
     connection.limit_silence(silence_seconds)
     more = True
     while more:
         piece = await connection.read()
         more = not connection.is_complete
         await exchange.write(piece, more=more)
+
+
+async def _answer(exchange: Exchange, head: ResponseHead, body: bytes) -> None:
+    if exchange.has_begun:
+        raise error_of(head.status, body)
+    await exchange.answer(head.status, _without_length(head), body)
+
+
+async def _check_held(connection: UpstreamConnection, head: ResponseHead) -> None:
+    """Raises ApiError where what the replica answers cannot go on a stream that has begun."""
+    if head.status == 200 and (head.get(b"content-type") or b"").startswith(EVENT_STREAM):
+        return
+    body = b""
+    while len(body) < MAX_REFUSAL_BYTES and (piece := await connection.read()):
+        body += piece
+    raise error_of(head.status, body)
 
 
 def _judge(endpoint: Endpoint, head: ResponseHead) -> None:

@@ -19,7 +19,7 @@ class RoutedRequest:
     """`seconds` until its end, `first_byte_seconds` until the head of its answer; `model` is the model's first name, empty where there is none of the name.
 
     `error` says in a word why an answer was not as it should be. `num_bytes` of the answer's body. `attempts` counts the replicas that were tried,
-    `endpoint` is the last of them.
+    `endpoint` is the last of them. `key_name` is the name of the API key; `num_tokens` is counted where the key has a budget of tokens.
     """
 
     request_id: str
@@ -35,6 +35,8 @@ class RoutedRequest:
     first_byte_seconds: float | None = None
     seconds: float = 0.0
     error: str = ""
+    key_name: str = ""
+    num_tokens: int = 0
 
 
 Observer = Callable[[RoutedRequest], None]

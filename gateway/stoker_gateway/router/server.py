@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import uvloop
 from starlette.types import ASGIApp
@@ -17,13 +18,15 @@ from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_gateway.api.drain import Drain, DrainReport
 from stoker_gateway.api.http_server import Server, listen, make_server
-from stoker_gateway.router.access_log import log_access
+from stoker_gateway.router.admission.admission import Admission
+from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
 from stoker_gateway.router.client_protocol import ClientProtocol
 from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_view import FleetSource
+from stoker_gateway.router.gateway_metrics import GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.proxy import Proxy
 from stoker_gateway.router.static_model import parse_static_models
@@ -40,8 +43,9 @@ def run(config: GatewayConfig) -> ExitCode:
         if config.supervisor_fd is not None:
             check_supervisor_fd(config.supervisor_fd)
         source = make_source(config)
+        keys = None if config.api_keys_file is None else KeyRing(Path(config.api_keys_file))
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            report = runner.run(_serve(config, source, listener))
+            report = runner.run(_serve(config, source, keys, listener))
     except ConfigError as error:
         return _fail(config, ExitCode.BAD_CONFIG, "BadConfig", str(error))
     except EngineError as error:
@@ -58,20 +62,26 @@ def make_source(config: GatewayConfig) -> FleetSource:
     return StaticSource(parse_static_models(config.static_models))
 
 
-async def _serve(config: GatewayConfig, source: FleetSource, listener: socket.socket) -> DrainReport:
+async def _serve(config: GatewayConfig, source: FleetSource, keys: KeyRing | None, listener: socket.socket) -> DrainReport:
     lifecycle = Lifecycle(Drain(seconds(config.drain_timeout)), seconds(config.drain_delay))
     watch_stop_requests(config, lifecycle)
     fleet = Fleet()
     pools = UpstreamPools()
     fleet.listeners.append(pools.forget)
-    proxy = Proxy(fleet, pools, lifecycle.drain, config.max_body_bytes)
-    app = surround(GatewayApp(fleet, proxy, lifecycle, (log_access,)), config.cors_allow_origins)
+    admission = Admission(keys)
+    metrics = GatewayMetrics(fleet, admission)
+    fleet.listeners += [admission.on_fleet_change, metrics.on_fleet_change]
+    proxy = Proxy(fleet, pools, lifecycle.drain, admission, config.max_body_bytes)
+    app = surround(GatewayApp(fleet, proxy, lifecycle, admission, metrics), config.cors_allow_origins)
+    watching_keys = None if keys is None else asyncio.create_task(keys.watch())
     watching = asyncio.create_task(source.run(fleet.update))
     watching.add_done_callback(lambda _: lifecycle.request_abort())
     try:
         report = await _serve_until_end(app, proxy, lifecycle, listener)
     finally:
         pools.close()
+        if watching_keys is not None:
+            watching_keys.cancel()
         if not watching.done():
             watching.cancel()
     if not watching.cancelled() and watching.done():

@@ -243,7 +243,7 @@ async def test_who_has_waited_too_long_is_told() -> None:
 async def test_who_waits_for_a_model_that_goes_is_told() -> None:
     admission = Admission(None)
     model = _model(num_replicas=0)
-    waiting = asyncio.create_task(admission.enter(model, ANYONE))
+    waiting = asyncio.create_task(admission.queue(model).wait(ANYONE))
     await _until(lambda: admission.num_waiting(model) == 1)
     admission.on_fleet_change(FleetChange((), (model,)))
     assert (await _refusal(waiting)).code == "model_not_found"

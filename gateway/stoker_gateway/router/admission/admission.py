@@ -32,12 +32,9 @@ class Admission:
         if (refusal := caller.start_request(time.monotonic())) is not None:
             raise refusal
 
-    async def enter(self, model: ServedModel, caller: Caller) -> ModelQueue:
-        """Returns when a replica can take a request: then `leave` of what is returned must follow. Raises ApiError 503."""
+    def queue(self, model: ServedModel) -> ModelQueue:
         if (queue := self._queues.get(model.view.uid)) is None:
             queue = self._queues[model.view.uid] = ModelQueue(model)
-        if not queue.try_enter(caller):
-            await queue.wait(caller)
         return queue
 
     def num_waiting(self, model: ServedModel) -> int:
