@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import pytest
@@ -16,7 +16,7 @@ from stoker_gateway.tools.json_list import JSON_LIST
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Parser, Reasoning
 from stoker_gateway.tools.trimmed import TrimmedParser
 
-NAMES = ("log_reading", "open_valve", "get_time")
+NAMES = ("log_reading", "open_valve", "get_time", "f")
 FORMATS = {**TOOL_FORMATS, JSON_LIST.name: JSON_LIST}
 
 
@@ -49,6 +49,19 @@ def parser_of(tool_format: ToolFormat) -> Parser:
 
 def read_text(name: str, *pieces: str) -> Answer:
     return read(parser_of(FORMATS[name]), pieces)
+
+
+def check_each_cut(name: str, text: str, expected: Answer) -> None:
+    """In one piece, in two, and character by character."""
+    assert read_text(name, text) == expected
+    assert read_text(name, *text) == expected
+    for cut in range(1, len(text)):
+        assert read_text(name, text[:cut], text[cut:]) == expected
+
+
+def check_three_pieces(name: str, text: str, expected: Answer) -> None:
+    for first, second in combinations(range(1, len(text)), 2):
+        assert read_text(name, text[:first], text[first:second], text[second:]) == expected
 
 
 LOG = '{"site":"Åse \\"B\\"","celsius":-3.5}'
@@ -97,11 +110,34 @@ CASES = [
 @pytest.mark.case("C004", "C007")
 @pytest.mark.parametrize(("name", "text", "content", "calls"), CASES)
 def test_a_text_is_read_the_same_however_it_is_cut(name: str, text: str, content: str, calls: list[tuple[str, str]]) -> None:
-    expected = Answer("", content, calls)
-    assert read_text(name, text) == expected
-    assert read_text(name, *text) == expected
-    for cut in range(1, len(text)):
-        assert read_text(name, text[:cut], text[cut:]) == expected
+    check_each_cut(name, text, Answer("", content, calls))
+
+
+DS_CALL = "<｜tool▁call▁begin｜>{}<｜tool▁call▁end｜>"
+SHORT = [
+    ("hermes", 'a<tool_call>{"name":"f","arguments":{"é":"}"}}</tool_call>b', Answer("", "ab", [("f", '{"é":"}"}')])),
+    ("llama3_json", '{"name":"f","parameters":{"a":1}};{"name":"f"}', Answer("", "", [("f", '{"a":1}'), ("f", "{}")])),
+    ("pythonic", '[f(a="]"), f()] b', Answer("", "b", [("f", '{"a":"]"}'), ("f", "{}")])),
+    ("mistral", '[TOOL_CALLS][{"name":"f","arguments":{}},{"name":"f"}]', Answer("", "", [("f", "{}")] * 2)),
+    ("mistral_v11", '[TOOL_CALLS]f[ARGS]{"]":"["}[TOOL_CALLS]f{}', Answer("", "", [("f", '{"]":"["}'), ("f", "{}")])),
+    ("deepseek_v3", DS_CALL.format("function<｜tool▁sep｜>f\n```json\n{}\n```") + "b", Answer("", "b", [("f", "{}")])),
+    ("deepseek_v31", "a" + DS_CALL.format('f<｜tool▁sep｜>{"a":"<"}'), Answer("", "a", [("f", '{"a":"<"}')])),
+    ("json_list", ' [{"name":"f","parameters":{"a":[]}}, {"name":"f"}]', Answer("", "", [("f", '{"a":[]}'), ("f", "{}")])),
+    ("harmony", "<|channel|>analysis<|message|>a<|end|><|channel|>final<|message|>b", Answer("a", "b", [])),
+    ("hermes", "<think>\n a\n</think>\n\nb <tool", Answer("a", "b <tool", [])),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), SHORT, ids=[name for name, _, _ in SHORT])
+def test_a_short_text_is_read_the_same_in_any_three_pieces(name: str, text: str, expected: Answer) -> None:
+    check_each_cut(name, text, expected)
+    check_three_pieces(name, text, expected)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize(("name", "text", "content", "calls"), CASES)
+def test_a_text_is_read_the_same_in_any_three_pieces(name: str, text: str, content: str, calls: list[tuple[str, str]]) -> None:
+    check_three_pieces(name, text, Answer("", content, calls))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +151,7 @@ def test_a_text_is_read_the_same_however_it_is_cut(name: str, text: str, content
     ],
 )
 def test_reasoning_comes_before_the_answer(text: str, expected: Answer) -> None:
-    assert read_text("hermes", text) == read_text("hermes", *text) == expected
+    check_each_cut("hermes", text, expected)
 
 
 def test_thousands_of_calls_and_marks_are_all_read() -> None:
@@ -138,7 +174,7 @@ def test_harmony_has_reasoning_preamble_and_call_on_channels() -> None:
         "<|start|>assistant to=functions.get_time<|channel|>commentary json<|message|>{}<|call|>"
     )
     expected = Answer("Think.\nMore.", "Looking.", TIME)
-    assert read_text("harmony", text) == read_text("harmony", *text) == expected
+    check_each_cut("harmony", text, expected)
 
 
 BROKEN = [
@@ -162,7 +198,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("name", "text"), BROKEN)
 def test_what_is_no_call_is_content_to_the_last_character(name: str, text: str) -> None:
-    assert read_text(name, text) == read_text(name, *text) == Answer("", text, [])
+    check_each_cut(name, text, Answer("", text, []))
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("harmony", "pythonic")])
