@@ -1,10 +1,17 @@
-"""Passive ejection: a replica that fails again and again gets nothing for a while, then one chance at a time."""
+"""Passive ejection: a replica that fails again and again gets nothing for a while, and then only once it says itself that it is ready."""
 
 EJECT_AFTER = 3
 """Failures in a row."""
 
 FIRST_SECONDS = 2.0
-MAX_SECONDS = 30.0
+MAX_DOUBLINGS = 4
+"""2, 4, 8, 16, then 32 seconds."""
+
+CHECK_AHEAD_SECONDS = 3.0
+"""So long before an ejection ends the replica is asked whether it is ready."""
+
+POSTPONE_SECONDS = 5.0
+"""So much longer it lasts where it is not: until after the next answer, also where that does not come."""
 
 
 class HealthRecord:
@@ -15,17 +22,22 @@ class HealthRecord:
     def __init__(self) -> None:
         self.num_failures = 0
         self.num_ejections = 0
+        """In a row: not one request succeeded between them."""
         self.ejected_until = 0.0
 
     def is_ejected(self, now: float) -> bool:
         """Until `readmit`, or until its time is over."""
         return now < self.ejected_until
 
+    def must_be_checked(self, now: float) -> bool:
+        """Whether its ejection would end soon."""
+        return 0.0 < self.ejected_until - now <= CHECK_AHEAD_SECONDS
+
     def failed(self, now: float) -> None:
-        """No connection, an answer cut off, or a 5xx that says it is broken."""
+        """No connection, an answer cut off, or a 5xx that says it is broken. Those of requests that it had before it was ejected say nothing new."""
         self.num_failures += 1
-        if self.num_failures >= EJECT_AFTER:
-            self.ejected_until = now + min(MAX_SECONDS, FIRST_SECONDS * 2**self.num_ejections)
+        if self.num_failures >= EJECT_AFTER and not self.is_ejected(now):
+            self.ejected_until = now + FIRST_SECONDS * 2 ** min(self.num_ejections, MAX_DOUBLINGS)
             self.num_ejections += 1
 
     def succeeded(self) -> None:
@@ -35,3 +47,7 @@ class HealthRecord:
         """It says itself that it is ready: it gets requests again, and the next failure ejects it."""
         self.ejected_until = 0.0
         self.num_failures = min(self.num_failures, EJECT_AFTER - 1)
+
+    def postpone(self, now: float) -> None:
+        """It does not say that it is ready."""
+        self.ejected_until = now + POSTPONE_SECONDS

@@ -1,10 +1,10 @@
-"""A small API server over real sockets: lists, watches, and server-side apply of a status."""
+"""Over real sockets: replicas that answer one thing, and a small API server that lists, watches, and applies a status."""
 
 import asyncio
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,48 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.fixture(name="until")
 def until_fixture() -> Callable[[Callable[[], bool]], Any]:
     return until
+
+
+@dataclass
+class Replica:
+    """An HTTP server that answers with what `answer` is now; empty: never."""
+
+    answer: bytes
+    num_requests: int = 0
+    port: int = 0
+    serving: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving.add(task)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            self.num_requests += 1
+            writer.write(self.answer)
+            await (reader.read() if not self.answer else writer.drain())
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        self.serving.discard(task)
+
+
+@asynccontextmanager
+async def serve_replica(answer: bytes) -> AsyncIterator[Replica]:
+    one = Replica(answer)
+    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
+    one.port = server.sockets[0].getsockname()[1]
+    try:
+        yield one
+    finally:
+        server.close()
+        await asyncio.gather(*one.serving)
+
+
+@pytest.fixture
+def replica() -> Callable[[bytes], AbstractAsyncContextManager[Replica]]:
+    """Starts one."""
+    return serve_replica
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """StaticSource: fixed addresses, ready while /readyz says so; and how a flag names them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -16,57 +16,19 @@ from stoker_gateway.router.static_model import StaticModel, parse_static_models
 from stoker_gateway.router.static_source import StaticSource
 
 
-@dataclass
-class Replica:
-    """An HTTP server that answers with what `answer` is now; empty: never."""
-
-    answer: bytes
-    port: int = 0
-    serving: set[asyncio.Task[None]] = field(default_factory=set)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.serving.add(task)
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(self.answer)
-            await (reader.read() if not self.answer else writer.drain())
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-        self.serving.discard(task)
-
-
-@asynccontextmanager
-async def replica(answer: bytes) -> AsyncIterator[Replica]:
-    one = Replica(answer)
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.port = server.sockets[0].getsockname()[1]
-    try:
-        yield one
-    finally:
-        server.close()
-        await asyncio.gather(*one.serving)
-
-
 @asynccontextmanager
 async def running(source: StaticSource) -> AsyncIterator[Fleet]:
-    fleet = Fleet()
+    fleet, is_told = Fleet(), asyncio.Event()
+    fleet.listeners.append(lambda _: is_told.set())
     task = asyncio.create_task(source.run(fleet.update))
     try:
-        await until(lambda: fleet.is_synced)
+        async with asyncio.timeout(20):
+            await is_told.wait()
         yield fleet
         assert not task.done()
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 READY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -78,7 +40,7 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_source, "POLL_SECONDS", 0.01)
 
 
-async def test_a_replica_is_ready_while_its_readyz_says_so() -> None:
+async def test_a_replica_is_ready_while_its_readyz_says_so(replica: Any, until: Any) -> None:
     async with replica(NOT_READY) as first, replica(READY) as second:
         models = parse_static_models([f"m=127.0.0.1:{first.port},127.0.0.1:{second.port}"])
         async with running(StaticSource(models)) as fleet:
@@ -89,7 +51,7 @@ async def test_a_replica_is_ready_while_its_readyz_says_so() -> None:
             await until(lambda: [endpoint.is_ready for endpoint in model.endpoints] == [True, False])
 
 
-async def test_a_replica_that_is_silent_is_not_ready_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replica_that_is_silent_is_not_ready_and_holds_up_no_other(replica: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_probe, "PROBE_SECONDS", 0.2)
     async with replica(READY) as silent, replica(READY) as other:
         models = parse_static_models([f"a=127.0.0.1:{silent.port}", f"b=127.0.0.1:{other.port}"])
@@ -113,13 +75,13 @@ async def test_a_source_without_replicas_tells_so_and_goes_on() -> None:
     "answer",
     [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b" " * 200_000],
 )
-async def test_a_probe_that_reads_nothing_whole_has_no_answer(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_probe_that_reads_nothing_whole_has_no_answer(replica: Any, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_probe, "PROBE_SECONDS", 0.2)
     async with replica(answer) as one:
         assert await probe(Address("127.0.0.1", one.port), "/readyz") is None
 
 
-async def test_a_probe_of_nobody_has_no_answer() -> None:
+async def test_a_probe_of_nobody_has_no_answer(replica: Any) -> None:
     async with replica(READY) as one:
         port = one.port
     assert await probe(Address("127.0.0.1", port), "/readyz") is None

@@ -1,0 +1,36 @@
+"""The way back of a replica that was ejected: it is asked whether it is ready, and gets requests again when it says so."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from stoker_gateway.router.endpoint import Endpoint
+from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.replica_poll import ReplicaPoll
+from stoker_gateway.router.replica_probe import ProbeAnswer
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 1.0
+READINESS_PATH = "/readyz"
+
+
+async def readmit_replicas(fleet: Fleet) -> None:
+    """For ever."""
+
+    def due(now: float) -> Iterator[Endpoint]:
+        for model in fleet.models:
+            yield from (endpoint for endpoint in model.endpoints if endpoint.is_ready and endpoint.health.must_be_checked(now))
+
+    await ReplicaPoll(READINESS_PATH, CHECK_SECONDS, due, _heard).run()
+
+
+def _heard(endpoint: Endpoint, answer: ProbeAnswer | None) -> None:
+    now = asyncio.get_running_loop().time()
+    if not endpoint.health.is_ejected(now):
+        return
+    if answer is not None and answer.status == 200:
+        logger.info("%s says that it is ready and gets requests again", endpoint.address)
+        endpoint.health.readmit()
+    else:
+        endpoint.health.postpone(now)
