@@ -5,8 +5,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from stoker_engine.config import Duration, DurationBounds, LogFormatSetting, LogLevelSetting
-from stoker_engine.settings import Settings
+from stoker_engine.settings import Settings, to_the_end
 from stoker_gateway.api.config import Origin
+
+Namespace = Annotated[str, Meta(pattern=to_the_end(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), max_length=63)]
 
 
 class GatewaySettings(Settings, frozen=True, kw_only=True):
@@ -38,10 +40,19 @@ class GatewayConfig(GatewaySettings, frozen=True, kw_only=True):
     static_models: Annotated[
         tuple[str, ...],
         Meta(
-            description="A model with replicas at fixed addresses, as name=host:port,host:port or as JSON; may be given several times.",
+            description="A model with replicas at fixed addresses, as name=host:port,host:port or as JSON; may be given several times. Default: the "
+            "InferenceDeployments of the cluster that this program runs in, or that the kubeconfig names.",
             extra={"flag": "static-model"},
         ),
     ] = ()
+    namespaces: Annotated[
+        tuple[Namespace, ...],
+        Meta(description="Namespace whose InferenceDeployments are served; repeatable. Default: the whole cluster.", extra={"flag": "namespace"}),
+    ] = ()
+    resync: Annotated[
+        Duration,
+        Meta(description="How often everything is listed anew: so old a lost change of the cluster can get.", extra={"bounds": DurationBounds()}),
+    ] = "15s"
     host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "0.0.0.0"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8080
     api_keys_file: Annotated[

@@ -23,14 +23,12 @@ from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
 from stoker_gateway.router.client_protocol import ClientProtocol
 from stoker_gateway.router.config import GatewayConfig
+from stoker_gateway.router.discovery import Discovery
 from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
-from stoker_gateway.router.fleet_view import FleetSource
 from stoker_gateway.router.gateway_metrics import GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.proxy import Proxy
-from stoker_gateway.router.static_model import parse_static_models
-from stoker_gateway.router.static_source import StaticSource
 from stoker_gateway.router.stop_requests import watch_stop_requests
 from stoker_gateway.router.upstream_pools import UpstreamPools
 
@@ -42,10 +40,10 @@ def run(config: GatewayConfig) -> ExitCode:
     try:
         if config.supervisor_fd is not None:
             check_supervisor_fd(config.supervisor_fd)
-        source = make_source(config)
+        discovery = Discovery(config)
         keys = None if config.api_keys_file is None else KeyRing(Path(config.api_keys_file))
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            report = runner.run(_serve(config, source, keys, listener))
+            report = runner.run(_serve(config, discovery, keys, listener))
     except ConfigError as error:
         return _fail(config, ExitCode.BAD_CONFIG, "BadConfig", str(error))
     except EngineError as error:
@@ -57,12 +55,7 @@ def run(config: GatewayConfig) -> ExitCode:
     return ExitCode.OK
 
 
-def make_source(config: GatewayConfig) -> FleetSource:
-    """Raises ConfigError."""
-    return StaticSource(parse_static_models(config.static_models))
-
-
-async def _serve(config: GatewayConfig, source: FleetSource, keys: KeyRing | None, listener: socket.socket) -> DrainReport:
+async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | None, listener: socket.socket) -> DrainReport:
     lifecycle = Lifecycle(Drain(seconds(config.drain_timeout)), seconds(config.drain_delay))
     watch_stop_requests(config, lifecycle)
     fleet = Fleet()
@@ -74,7 +67,7 @@ async def _serve(config: GatewayConfig, source: FleetSource, keys: KeyRing | Non
     proxy = Proxy(fleet, pools, lifecycle.drain, admission, config.max_body_bytes)
     app = surround(GatewayApp(fleet, proxy, lifecycle, admission, metrics), config.cors_allow_origins)
     watching_keys = None if keys is None else asyncio.create_task(keys.watch())
-    watching = asyncio.create_task(source.run(fleet.update))
+    watching = asyncio.create_task(discovery.run(fleet))
     watching.add_done_callback(lambda _: lifecycle.request_abort())
     try:
         report = await _serve_until_end(app, proxy, lifecycle, listener)
@@ -85,7 +78,7 @@ async def _serve(config: GatewayConfig, source: FleetSource, keys: KeyRing | Non
         if not watching.done():
             watching.cancel()
     if not watching.cancelled() and watching.done():
-        watching.result()  # a source never ends by itself
+        watching.result()  # discovery never ends by itself
     return report
 
 

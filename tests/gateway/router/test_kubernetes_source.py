@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker_engine.errors import ConfigError
 from stoker_gateway.router.cluster import mirror
-from stoker_gateway.router.cluster.api_server import ApiServerError, CallTimes, connect
+from stoker_gateway.router.cluster.api_server import CallTimes, connect
 from stoker_gateway.router.cluster.kubernetes_source import KubernetesSource, build_view
 from stoker_gateway.router.cluster.objects import read_deployment, read_slice
 from stoker_gateway.router.fleet import Fleet
@@ -233,7 +234,7 @@ async def test_the_spec_of_another_version_is_read_as_far_as_it_can_be(api_serve
 
 async def test_a_cluster_that_nobody_names_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ApiServerError, match=r"no cluster to talk to: .*set KUBECONFIG"):
+    with pytest.raises(ConfigError, match=r"no cluster to talk to: .*set KUBECONFIG"):
         async with connect():
             pass
 

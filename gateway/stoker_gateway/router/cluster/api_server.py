@@ -16,6 +16,7 @@ from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
+from stoker_engine.errors import ConfigError
 from stoker_gateway.router.cluster.names import FIELD_MANAGER, Resource
 
 PAGE_SIZE = 500
@@ -188,12 +189,12 @@ class ApiServer:
 
 @contextlib.asynccontextmanager
 async def connect(times: CallTimes = CallTimes()) -> AsyncIterator[ApiServer]:
-    """The cluster that we run in, else the one that the kubeconfig names ($KUBECONFIG, ~/.kube/config). Raises ApiServerError."""
+    """The cluster that we run in, else the one that the kubeconfig names ($KUBECONFIG, ~/.kube/config). Raises ConfigError."""
     configuration = Configuration()
     try:
         await _load(configuration)
     except (kubernetes_config.ConfigException, OSError) as error:
-        raise ApiServerError(f"no cluster to talk to: {error}; run in a pod, set KUBECONFIG, or name the models by flags") from error
+        raise ConfigError(f"no cluster to talk to: {error}; run in a pod, set KUBECONFIG, or name the models by --static-model") from error
     # A proxy stands in the kubeconfig or nowhere. Looking for one in the environment goes through a thread for each call.
     configuration.client_session_kwargs = {"trust_env": False}
     async with ApiClient(configuration=configuration) as client:
