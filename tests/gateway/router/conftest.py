@@ -100,6 +100,7 @@ class LocalApiServer:
     page_size: int = 500
     num_lists: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     num_watches: int = 0
+    forbid_status: bool = False
     applied: list[tuple[str, Manifest]] = field(default_factory=list)
     """Path and body of each server-side apply."""
     _server: asyncio.Server | None = None
@@ -215,10 +216,13 @@ class LocalApiServer:
 
     async def _apply(self, writer: asyncio.StreamWriter, path: str, body: Manifest) -> None:
         self.applied.append((path, body))
+        if self.forbid_status:
+            await _reply(writer, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"}, 403)
+            return
         plural, name = path.removesuffix("/status").split("/")[-2:]
         obj = self.objects[plural].get((body["metadata"]["namespace"], name))
-        if obj is None:
-            await _reply(writer, {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such object"}, 404)
+        if obj is None or obj["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            await _reply(writer, {"kind": "Status", "code": 409, "reason": "Conflict", "message": "not what is there"}, 409)
             return
         conditions = {each["type"]: each for each in (obj.get("status") or {}).get("conditions") or ()}
         conditions.update({each["type"]: each for each in body["status"]["conditions"]})
