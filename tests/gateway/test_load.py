@@ -12,13 +12,15 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "ignore_eo
 
 def test_load_counts_what_is_in_flight_and_says_when_the_api_drains(start_api: Any, wait_for: Wait) -> None:
     api = start_api(Script(step_seconds=0.02))
-    idle = {"inFlight": 0, "running": 0, "waiting": 0, "draining": False, "kvCacheUsage": 0.0, "server_load": 0}
+    idle = {"inFlight": 0, "running": 0, "waiting": 0, "draining": False, "kvCacheUsage": 0.0, "generationTokens": 0, "server_load": 0}
     assert api.client.get("/load").json() == idle
     with httpx.stream("POST", f"{api.url}/v1/chat/completions", json=BODY, timeout=30) as response:
         lines = response.iter_lines()
         next(lines)
         wait_for(lambda: api.client.get("/load").json()["running"] == 1, "the engine's count has come")
-        assert api.client.get("/load").json() | {"kvCacheUsage": 0.0} == idle | {"inFlight": 1, "running": 1, "server_load": 1}
+        wait_for(lambda: api.client.get("/load").json()["generationTokens"] > 1, "tokens are counted as they come")
+        busy = idle | {"inFlight": 1, "running": 1, "server_load": 1}
+        assert api.client.get("/load").json() | {"kvCacheUsage": 0.0, "generationTokens": 0} == busy
         api.process.send_signal(signal.SIGTERM)
         wait_for(lambda: api.client.get("/load").json()["draining"], "it drains")
     assert api.process.wait(timeout=30) == 0

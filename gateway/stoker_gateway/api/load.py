@@ -13,7 +13,7 @@ _encode = msgspec.json.Encoder().encode
 class Load(msgspec.Struct, rename="camel"):
     """`in_flight` counts HTTP requests; `running` and `waiting` count requests in the engine, of which one HTTP request may make several.
 
-    `server_load` is `in_flight` under the name that vLLM gives it.
+    `generation_tokens` counts from the start of the process: two looks give a rate. `server_load` is `in_flight` under the name that vLLM gives it.
     """
 
     in_flight: int
@@ -21,6 +21,7 @@ class Load(msgspec.Struct, rename="camel"):
     waiting: int
     draining: bool
     kv_cache_usage: float
+    generation_tokens: int
     server_load: int = msgspec.field(name="server_load")
 
 
@@ -33,6 +34,7 @@ async def load(state: ApiState, _request: Request) -> Response:
         waiting=int(gauges.num_requests_waiting),
         draining=state.drain.is_draining,
         kv_cache_usage=gauges.kv_cache_usage_ratio,
+        generation_tokens=state.metrics.num_generation_tokens,
         server_load=num_in_flight,
     )
     return json_response(_encode(body))

@@ -94,6 +94,11 @@ class Metrics:
         self._forget_lost_engine(status)
         return Gauges(*(self._values.numbers[name] for name in _GAUGES))
 
+    @property
+    def num_generation_tokens(self) -> int:
+        """Generated since the process began."""
+        return int(self._values.numbers["generation_tokens"])
+
     def _forget_lost_engine(self, status: EngineStatus) -> None:
         """Without an engine nothing runs or waits."""
         if not status.is_connected:

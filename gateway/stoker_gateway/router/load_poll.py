@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.fleet import Fleet
-from stoker_gateway.router.replica_load import ReplicaLoad
+from stoker_gateway.router.replica_load import ReplicaLoad, tokens_per_second
 from stoker_gateway.router.replica_poll import ReplicaPoll
 from stoker_gateway.router.replica_probe import ProbeAnswer
 from stoker_gateway.router.served_model import ServedModel
@@ -32,6 +32,7 @@ class _Load(msgspec.Struct, rename="camel"):
     running: Count
     waiting: Count
     kv_cache_usage: float = 0.0
+    generation_tokens: Count | None = None
 
 
 _decode = msgspec.json.Decoder(_Load).decode
@@ -75,4 +76,6 @@ def _heard(endpoint: Endpoint, answer: ProbeAnswer | None) -> None:
         told = _decode(answer.body)
     except msgspec.MsgspecError:
         return
-    endpoint.load = ReplicaLoad(asyncio.get_running_loop().time(), told.running, told.waiting, told.kv_cache_usage)
+    now = asyncio.get_running_loop().time()
+    rate = tokens_per_second(endpoint.load, now, told.generation_tokens)
+    endpoint.load = ReplicaLoad(now, told.running, told.waiting, told.kv_cache_usage, told.generation_tokens, rate)

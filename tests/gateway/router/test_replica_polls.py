@@ -14,6 +14,7 @@ from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointVi
 from stoker_gateway.router.health_record import EJECT_AFTER, HealthRecord
 from stoker_gateway.router.load_poll import LoadPoll
 from stoker_gateway.router.readmission import readmit_replicas
+from stoker_gateway.router.replica_load import MAX_RATE_SECONDS, ReplicaLoad, tokens_per_second
 from stoker_gateway.router.traffic import TrafficConfig
 
 
@@ -141,3 +142,21 @@ async def test_many_replicas_are_asked_in_turn(replica: Any, until: Any, monkeyp
         async with running(LoadPoll(fleet).run()):
             await until(lambda: two.load is not None and other.num_requests >= 3)
             assert silent.num_requests == 1, "who does not answer is not asked twice at a time"
+
+
+def test_tokens_per_second_come_from_two_answers_of_one_process() -> None:
+    before = ReplicaLoad(10.0, running=1, waiting=0, kv_cache_usage=0.1, generation_tokens=100)
+    assert tokens_per_second(before, 12.0, 150) == 25.0
+    assert tokens_per_second(before, 12.0, 100) == 0.0
+    nothing = [(None, 12.0, 150), (before, 12.0, 20), (before, 12.0, None), (before, 10.0, 150), (before, 10.1 + MAX_RATE_SECONDS, 150)]
+    assert [tokens_per_second(*each) for each in nothing] == [None] * 5
+
+
+async def test_a_replica_that_counts_its_tokens_has_a_rate(replica: Any, until: Any) -> None:
+    async with replica(answer(200, b'{"running": 1, "waiting": 0, "generationTokens": 10}')) as one:
+        fleet, (endpoint,) = fleet_of(one.port)
+        endpoint.num_in_flight = 1
+        async with running(LoadPoll(fleet).run()):
+            await until(lambda: endpoint.load is not None)
+            one.answer = answer(200, b'{"running": 1, "waiting": 0, "generationTokens": 5000}')
+            await until(lambda: endpoint.load is not None and (endpoint.load.tokens_per_second or 0) > 0)
