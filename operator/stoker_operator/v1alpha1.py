@@ -7,6 +7,7 @@ from msgspec import Meta, field
 from stoker_engine.config import EngineSettings, LifecycleConfig, ModelConfig
 from stoker_engine.settings import Settings, to_the_end
 from stoker_gateway.api.config import ApiSettings
+from stoker_gateway.router.traffic import TrafficConfig
 from stoker_operator.names import DEFAULT_NAMESPACE, MAX_NAME_LENGTH
 from stoker_operator.pod_spec_types import Argument, EnvVar, ImageName, LocalObjectReference, PodTemplate, PullPolicy, Resources
 from stoker_operator.spec_sections import (
@@ -84,6 +85,7 @@ class InferenceDeploymentSpec(Settings, frozen=True, kw_only=True):
     shared_memory: Annotated[SharedMemoryConfig, Meta(description="The engine's /dev/shm.")] = SharedMemoryConfig()
     lifecycle: Annotated[LifecycleConfig, Meta(description="The deadlines of a replica's life.")] = LifecycleConfig()
     rollout: Annotated[RolloutConfig, Meta(description="How a change reaches the replicas.")] = RolloutConfig()
+    traffic: Annotated[TrafficConfig, Meta(description="How the gateway sends requests to the replicas.")] = TrafficConfig()
     availability: Annotated[AvailabilityConfig, Meta(description="What a node drain may take at once.")] = AvailabilityConfig()
     network: Annotated[NetworkConfig, Meta(description="Who may reach the pods.")] = NetworkConfig()
     monitoring: Annotated[MonitoringConfig, Meta(description="How the pods are observed.")] = MonitoringConfig()

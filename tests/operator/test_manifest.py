@@ -16,8 +16,8 @@ REFUSED_SPECS = [
     ("  replicas: -1", "replicas: Expected int >= 0, got -1"),
     (
         "  foo: 3",
-        "foo: unknown field; allowed: model, replicas, engine, api, accelerator, cache, sharedMemory, lifecycle, rollout, availability, network, monitoring, "
-        "podTemplate, paused, restartedAt",
+        "foo: unknown field; allowed: model, replicas, engine, api, accelerator, cache, sharedMemory, lifecycle, rollout, traffic, availability, network, "
+        "monitoring, podTemplate, paused, restartedAt",
     ),
     ("  replica: 3", "replica: unknown field; did you mean replicas?"),
     ("  engine: {maxModelLenn: 5}", "engine.maxModelLenn: unknown field; did you mean maxModelLen?"),

@@ -59,6 +59,11 @@ VALUES: dict[str, Any] = {
     "availability.maxUnavailable": "50%",
     "podTemplate.spec": {"priorityClassName": "high"},
     "restartedAt": "now",
+    "traffic.queue.timeout": "61s",
+    "traffic.sessionHeader": "X-Session-Id",
+    "traffic.timeouts.connect": "3s",
+    "traffic.timeouts.request": "1h",
+    "traffic.timeouts.streamIdle": "121s",
 }
 """Another value of each leaf whose type does not give one."""
 
