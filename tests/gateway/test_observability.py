@@ -18,6 +18,14 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+MALFORMED = {
+    "cut": b'{"model":"m",',
+    "no-text": b'{"messages":[{"role":"user","content":"\xff"}]}',
+    "empty": b"",
+    "list": b"[]",
+    "deep": b"[" * 10000,
+    "bare": b'{"messages":[]}',
+}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "temperature": 0.5, "ignore_eos": True}
 
 
@@ -92,6 +100,7 @@ def ask(client: httpx.Client) -> dict[str, httpx.Response]:
         "streamed": post("streamed", {**CHAT, "stream": True, "n": 2}),
         "batch": post("batch", {"model": "m", "prompt": ["a b", "c"], "max_tokens": 3, "ignore_eos": True}, "/v1/completions"),
         "wrong": post("wrong", {**CHAT, "temperature": 9}),
+        **{name: client.post("/v1/chat/completions", content=body, headers={"X-Request-Id": name}) for name, body in MALFORMED.items()},
         "nowhere": post("nowhere", {}, "/v1/no%0Awhere" + "x" * 300),
         "models": client.get("/v1/models", headers={"X-Request-Id": "models"}),
         "probe": client.get("/livez", headers={"X-Request-Id": "probe"}),
@@ -130,6 +139,12 @@ def seen(make_spawn_api: Callable[..., Any], collector: Collector, free_port: Ca
     return Seen(lines, spans, attributes_of(collector.requests[0].resource_spans[0].resource.attributes), answers, began, time.time())
 
 
+@pytest.mark.case("C016")
+def test_nothing_that_a_client_sends_is_an_error_of_the_servers(seen: Seen) -> None:
+    assert {seen.answers[name].status_code for name in MALFORMED} == {400}
+    assert {line["level"] for line in seen.lines} == {"info"}
+
+
 def test_each_request_has_one_line_with_tokens_and_times(seen: Seen) -> None:
     line = seen.line("whole")
     usage = seen.answers["whole"].json()["usage"]
@@ -158,7 +173,7 @@ def test_probes_are_not_logged_at_this_level(seen: Seen) -> None:
 
 
 def test_each_piece_of_work_has_one_span(seen: Seen, collector: Collector) -> None:
-    assert sorted(seen.spans) == ["batch", "left", "nowhere", "streamed", "whole", "wrong"] and len(collector.spans()) == 6
+    assert sorted(seen.spans) == sorted(["batch", "left", "nowhere", "streamed", "whole", "wrong", *MALFORMED]) and len(collector.spans()) == len(seen.spans)
     assert collector.paths == {"/v1/traces"} and seen.resource["service.name"] == "stoker-api"
 
 

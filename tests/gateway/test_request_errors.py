@@ -60,6 +60,7 @@ def test_a_malformed_body_is_a_bad_request(api: Any, body: bytes) -> None:
     assert response.status_code == 400
     error_of(response)
     assert api.status("/health") == 200
+    assert api.chat("greeting")["choices"][0]["message"]["content"] == "hello world"
 
 
 @pytest.mark.case("C016")

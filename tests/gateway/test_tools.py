@@ -129,10 +129,12 @@ def test_each_of_several_choices_has_its_own_calls(tool_api: Any) -> None:
 
 
 @pytest.mark.case("C004", "C005")
-def test_the_chunks_of_a_call_have_name_id_and_type_once(tool_api: Any) -> None:
-    deltas = [choice["delta"] for choice in tool_api.stream_chat("two", tools=TOOLS).choices()]
+@pytest.mark.parametrize(("choice", "num_calls"), [({}, 2), (REQUIRED, 2), (NAMED, 1)], ids=["auto", "required", "named"])
+def test_the_chunks_of_a_call_have_name_id_and_type_once(tool_api: Any, choice: dict[str, Any], num_calls: int) -> None:
+    deltas = [choice["delta"] for choice in tool_api.stream_chat("two", tools=TOOLS, **choice).choices()]
     calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
-    for index in (0, 1):
+    assert list(dict.fromkeys(call["index"] for call in calls)) == list(range(num_calls))
+    for index in range(num_calls):
         first, *others = [call for call in calls if call["index"] == index]
         assert set(first) == {"index", "id", "type", "function"} and first["function"]["name"] and first["type"] == "function"
         assert all(set(call) == {"index", "function"} and set(call["function"]) == {"arguments"} for call in others)
@@ -217,6 +219,8 @@ def test_a_conversation_goes_on_after_a_call(tool_api: Any) -> None:
 
     assert ask("") == ask("{}") != ask('{"n": 4}')
     assert ask("{}", content=None) == ask("{}", content="") == ask("{}")
+    prompt = tool_api.post("/detokenize", {"tokens": ask('{"n": 4}')}).json()["prompt"]
+    assert '"log_reading", "arguments": {"n": 4}' in prompt and "17.2" in prompt
 
 
 def test_the_reasoning_of_earlier_turns_reaches_the_template(tool_api: Any) -> None:

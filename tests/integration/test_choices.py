@@ -1,5 +1,6 @@
 """Choices and texts of the real model, as a client of the API sees them."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +55,25 @@ async def check_token_ids(http: httpx.AsyncClient, vocab_size: int) -> None:
     assert refused.status_code == 400
 
 
+async def check_min_tokens(http: httpx.AsyncClient, eos: int) -> None:
+    async def token_ids(min_tokens: int, wanted: int, **fields: Any) -> list[int]:
+        body = {"model": "smollm2", "prompt": "The", "temperature": 0, "max_tokens": 12, "return_token_ids": True}
+        answer = await complete(http, {**body, "min_tokens": min_tokens, "logit_bias": {wanted: 100}, **fields})
+        (choice,) = answer["choices"]
+        assert choice["finish_reason"] == ("length" if answer["usage"]["completion_tokens"] == 12 else "stop")
+        return choice["token_ids"]
+
+    *answers, stopped, ignored = await asyncio.gather(
+        *(token_ids(min_tokens, eos) for min_tokens in (0, 1, 4, 12)), token_ids(5, 11, stop_token_ids=[11]), token_ids(3, 49151, ignore_eos=True)
+    )
+    assert [len(answer) for answer in answers] == [1, 2, 5, 12]
+    assert [answer.index(eos) for answer in answers[:3]] == [0, 1, 4] and eos not in answers[3]
+    assert len(stopped) == 6 and stopped.index(11) == 5 and eos not in stopped
+    assert ignored == [49151] * 12
+    refused = await http.post("/v1/completions", json={"model": "smollm2", "prompt": "The", "min_tokens": 13, "max_tokens": 12})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "min_tokens"
+
+
 async def check_characters(url: str) -> None:
     """The model goes on with a pattern whose characters take several tokens each."""
     ask: Any = {"model": "smollm2", "prompt": "漢字 😀 " * 12 + "漢字", "temperature": 0, "max_tokens": 40}
@@ -66,11 +86,12 @@ async def check_characters(url: str) -> None:
     assert not any("\ufffd" in piece for piece in pieces[:-1])
 
 
-@pytest.mark.case("C014", "C026", "C060")
+@pytest.mark.case("C014", "C026", "C045", "C046", "C060")
 async def test_choices_differ_and_seeds_and_characters_come_back(start_replica: Callable[..., Any], tokenizer: Tokenizer) -> None:
     async with start_replica(max_num_seqs=32) as replica:
         async with httpx.AsyncClient(base_url=replica.url, timeout=60) as http:
             await check_choices(http)
             await check_defaults(http)
             await check_token_ids(http, tokenizer.vocab_size)
+            await check_min_tokens(http, tokenizer.eos_token_ids[0])
         await check_characters(replica.url)

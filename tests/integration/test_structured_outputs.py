@@ -29,6 +29,8 @@ SCHEMA = {
 }
 PERSON = StructuredOutputs("json", json.dumps(SCHEMA))
 BOOK = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 8}, "year": {"type": "integer", "maximum": 2026}}, "required": ["title"]}
+DIGITS = dict.fromkeys(range(32, 42), 50.0)
+"""The model's tokens of one digit each."""
 PROMPT = "Describe a person from Paris in JSON:\n"
 MAX_TOKENS = 200
 
@@ -77,7 +79,9 @@ def test_a_batch_of_forms_and_none_gives_each_its_own(engine: LLMEngine) -> None
     choice = SamplingParams(temperature=0.7, seed=2, max_tokens=20, structured_outputs=StructuredOutputs("choice", '["tea", "coffee and cake"]'))
     cut = SamplingParams(temperature=0.0, max_tokens=3, structured_outputs=PERSON)
     wrong = SamplingParams(max_tokens=3, structured_outputs=StructuredOutputs("json", '{"type": "banana"}', [], "response_format"))
-    books, called, chosen, begun, refused, together = ask(engine, book, phone, choice, cut, wrong, free)
+    number = SamplingParams(max_tokens=40, structured_outputs=StructuredOutputs("json", '{"type": "integer"}'), logit_bias=DIGITS)
+    anything = SamplingParams(temperature=0.0, max_tokens=40, structured_outputs=StructuredOutputs("json", "{}"))
+    books, called, chosen, begun, refused, numbers, things, together = ask(engine, book, phone, choice, cut, wrong, number, anything, free)
     assert together.outputs[0].token_ids == alone.outputs[0].token_ids
     assert len({output.text for output in books.outputs}) == 3
     for output in books.outputs:
@@ -87,6 +91,9 @@ def test_a_batch_of_forms_and_none_gives_each_its_own(engine: LLMEngine) -> None
     assert re.fullmatch("[0-9]{3}-[0-9]{4}", called.outputs[0].text) and called.outputs[0].finish_reason is FinishReason.STOP
     assert chosen.outputs[0].text in ("tea", "coffee and cake") and chosen.outputs[0].finish_reason is FinishReason.STOP
     assert (begun.outputs[0].finish_reason, len(begun.outputs[0].token_ids), begun.outputs[0].text[0]) == (FinishReason.LENGTH, 3, "{")
+    for output, schema in ((numbers.outputs[0], {"type": "integer"}), (things.outputs[0], {})):
+        assert output.finish_reason is FinishReason.LENGTH or is_valid(output.text, schema)
+    assert re.fullmatch("-?[0-9]+", numbers.outputs[0].text) and len(numbers.outputs[0].text) > 5
     assert refused.failure_message == 'response_format: Unsupported type "banana"' and not refused.outputs[0].token_ids
 
 

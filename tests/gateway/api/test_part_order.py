@@ -60,6 +60,7 @@ def test_a_chat_has_the_same_text_and_call_however_it_is_cut() -> None:
                 names += [(call["id"], call["function"]["name"])] if "id" in call else []
                 arguments += call["function"]["arguments"]
         assert (content, arguments, names) == ("One.Two.", ARGUMENTS, [("c0", "f")])
+        assert reader.finish_name(output.outputs[0]) == "tool_calls"
     message = whole_message(chat_delta(ChoiceReader(plan()).parts(outputs_of([TEXT])[0].outputs[0])))
     assert message.content == "One.Two." and isinstance(message.tool_calls, list) and message.tool_calls[0].function.arguments == ARGUMENTS
 
