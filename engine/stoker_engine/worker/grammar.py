@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import StructuredOutputs
 from stoker_engine.structured_output_checks import check_structured_outputs
+from stoker_engine.worker.bounded_calls import BoundedCalls, OverdueError
 from stoker_engine.worker.grammar_cache import GrammarCache, Wanted
 from stoker_engine.worker.grammar_process import CompileLimits, GrammarProcess, GrammarRefusedError
 from stoker_engine.worker.grammar_server import TOKENIZER
@@ -19,10 +20,16 @@ from stoker_engine.worker.grammar_server import TOKENIZER
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarMatcher, TokenizerInfo
 
+ResultT = TypeVar("ResultT")
+
 MATCH_SECONDS = 0.25
-"""What a request may take of the steps' thread before it is told to end, and MATCH_SECONDS_PER_TOKEN what each token gives back of it. A schema takes 0.02 ms
-for a token, an ambiguous grammar soon a second; the one call that takes too long is waited for."""
+"""CPU time for which the steps wait for a request's matcher before the request is told to end, and MATCH_SECONDS_PER_TOKEN what each token gives back of
+it. A schema takes 0.02 ms for a token; an ambiguous grammar takes a minute where it gets a token of 100 characters."""
 MATCH_SECONDS_PER_TOKEN = 0.005
+_LINEAR = ("json", "json_object", "choice")
+"""Kinds of which each character takes about as long as the one before: the steps' own thread follows them. Others, and patterns in schemas, need not be."""
+_NAMES_OF_PATTERNS = ("pattern", "\\u")
+"""And what may be in the place of one of its letters."""
 
 
 class XGrammarSource:
@@ -32,6 +39,7 @@ class XGrammarSource:
         """model: its files hold the tokenizer. vocab_size: ids from there on are never sampled."""
         self._process = GrammarProcess(model, vocab_size, limits or CompileLimits())
         self._cache = GrammarCache["CompiledGrammar"](self._compile)
+        self._calls = BoundedCalls()
         self._tokenizer: TokenizerInfo | None = None
         self._loading = threading.Lock()
 
@@ -40,11 +48,12 @@ class XGrammarSource:
         if wanted is None:
             return None
         check_structured_outputs(wanted)
-        params = request.sampling_params
-        return XGrammar(self._cache.get(wanted.kind, wanted.value), wanted, hides_end=params.ignore_eos)
+        calls = None if is_linear(wanted) else self._calls
+        return XGrammar(self._cache.get(wanted.kind, wanted.value), wanted, calls, hides_end=request.sampling_params.ignore_eos)
 
     def close(self) -> None:
         self._cache.close()
+        self._calls.close()
         self._process.close()
 
     def _compile(self, kind: str, value: str) -> "CompiledGrammar":
@@ -57,15 +66,21 @@ class XGrammarSource:
         return xgrammar.CompiledGrammar.deserialize_json(self._process.run(kind, value).decode(), self._tokenizer)
 
 
+def is_linear(wanted: StructuredOutputs) -> bool:
+    """Whether following it takes no more for a token than for the one before."""
+    return wanted.kind in _LINEAR and not any(part in wanted.value for part in _NAMES_OF_PATTERNS)
+
+
 class XGrammar:
-    """A Grammar: one request's matcher.
+    """A Grammar: one request's matcher. `calls` run the matcher where it may take long.
 
     An end-of-sequence token is allowed only where the output may end. Where nothing else is allowed, the output is complete without it, so that
     `ignore_eos` and `min_tokens` have nothing to forbid. `hides_end`: the output goes on where it may.
     """
 
-    def __init__(self, compiled: "Wanted[CompiledGrammar]", wanted: StructuredOutputs, *, hides_end: bool) -> None:
+    def __init__(self, compiled: "Wanted[CompiledGrammar]", wanted: StructuredOutputs, calls: BoundedCalls | None, *, hides_end: bool) -> None:
         self._compiled: Wanted[CompiledGrammar] | None = compiled
+        self._calls = calls
         self._parameter = wanted.parameter
         self._after = list(wanted.after_token_ids)
         self._last: list[int] = []
@@ -82,10 +97,11 @@ class XGrammar:
         if not future.done():
             return False
         try:
-            self._start(future.result())
+            compiled = future.result()
+            self._bounded(lambda: self._start(compiled))
         except GrammarRefusedError as error:
             raise ParameterError(f"{self._parameter}: {error}", self._parameter) from None
-        except EngineGenerateError:
+        except (EngineGenerateError, ParameterError):
             raise
         except Exception as error:
             raise EngineGenerateError(f"{self._parameter}: the grammar cannot be used: {error}") from error
@@ -97,12 +113,24 @@ class XGrammar:
 
     def accept(self, token_ids: Sequence[int]) -> bool:
         try:
-            return self._follow(token_ids)
+            return self._bounded(lambda: self._follow(token_ids))
         except RuntimeError as error:  # the library's own
             raise EngineGenerateError(f"{self._parameter}: the grammar cannot be followed: {error}") from error
 
     def is_terminated(self) -> bool:
         return self._is_complete and not self._after
+
+    def _bounded(self, work: Callable[[], ResultT]) -> ResultT:
+        """Where it is overdue the matcher is still in use: the request ends, and nothing touches it any more."""
+        if self._calls is None:
+            return work()
+        try:
+            return self._calls.run(work, self._seconds_left)
+        except OverdueError:
+            raise self._too_ambiguous() from None
+
+    def _too_ambiguous(self) -> ParameterError:
+        return ParameterError(f"{self._parameter}: the grammar is too ambiguous: to follow it takes more than is left for other requests", self._parameter)
 
     def _follow(self, token_ids: Sequence[int]) -> bool:
         matcher = self._started()
@@ -116,7 +144,7 @@ class XGrammar:
             self._fill(matcher)
         self._seconds_left = min(self._seconds_left + len(token_ids) * MATCH_SECONDS_PER_TOKEN, MATCH_SECONDS) - (time.thread_time() - begin)
         if self._seconds_left < 0:
-            raise ParameterError(f"{self._parameter}: the grammar is too ambiguous: to follow it takes more than is left for other requests", self._parameter)
+            raise self._too_ambiguous()
         return True
 
     def _start(self, compiled: "CompiledGrammar") -> None:
