@@ -68,8 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="run InferenceDeployments on this machine", description="Runs InferenceDeployments on this machine.")
     up.add_argument("-f", "--filename", action="append", required=True, metavar="FILE", help="file with InferenceDeployments, - for standard input; repeatable")
-    up.add_argument("--host", default="127.0.0.1", help="address that the apis listen on (default: %(default)s)")
-    up.add_argument("--port", type=_port, default=LOCAL_PORT, help="port of the first api, 0 for any; the others get the next free ones (default: %(default)s)")
+    up.add_argument("--host", default="127.0.0.1", help="address that everything listens on (default: %(default)s)")
+    up.add_argument(
+        "--port",
+        type=_port,
+        default=LOCAL_PORT,
+        help="port to ask, 0 for any: the api's, or the gateway's before several replicas; the others get the next free ones (default: %(default)s)",
+    )
     up.add_argument("--once", metavar="QUESTION", help="ask the first model one question, print the answer, drain and exit")
     commands.add_parser(OPERATOR, help="run the operator of a cluster", add_help=False)
     commands.add_parser("crd", help="print the CustomResourceDefinition", description="Prints the CustomResourceDefinition as YAML.")

@@ -13,7 +13,7 @@ from stoker_operator.errors import LocalError, ManifestError
 from stoker_operator.local_limits import ignored_fields
 from stoker_operator.manifest import load_manifests
 from stoker_operator.names import LOCAL_PORT, local_title
-from stoker_operator.plan import Placement, ReplicaPlan, plan_replica
+from stoker_operator.plan import GatewayPlacement, Placement, ReplicaPlan, plan_gateway, plan_replica
 from stoker_operator.ports import choose_ports
 from stoker_operator.supervisor import Supervisor
 from stoker_operator.v1alpha1 import InferenceDeployment
@@ -32,21 +32,25 @@ class UpOptions:
 def run_up(options: UpOptions) -> int:
     """Runs all that the files describe; returns the exit code. Raises ManifestError or LocalError before anything is started."""
     deployments = load_manifests(options.files)
-    replicas = [(deployment, index) for deployment in deployments for index in range(deployment.spec.replicas)]
-    if not replicas:
+    num_replicas = sum(deployment.spec.replicas for deployment in deployments)
+    if not num_replicas:
         raise ManifestError(f"{', '.join(options.files)}: $.spec.replicas: nothing to run, every InferenceDeployment has 0; set 1 or more")
-    # The apis' ports come first, the engines' own probes after them.
-    ports = choose_ports(options.host, options.port, 2 * len(replicas))
-    pairs = list(zip(ports[: len(replicas)], ports[len(replicas) :], strict=True))
+    # One replica needs no gateway: it is the one address itself.
+    has_gateway = num_replicas > 1
+    ports = choose_ports(options.host, options.port, int(has_gateway) + 2 * num_replicas)
     directories = SocketDirectories(local_root())
     # The programs hold the read end: its end of file tells them that this process is gone, however it went.
     supervisor = SupervisorPipe()
     try:
-        plans = _plan(replicas, [Placement(str(directories.create()), options.host, *of_one, supervisor.read_end) for of_one in pairs])
+        gateway_place = GatewayPlacement(str(directories.create()), options.host, ports.pop(0), supervisor.read_end) if has_gateway else None
+        # The apis' ports come first, the engines' own probes after them.
+        pairs = zip(ports[:num_replicas], ports[num_replicas:], strict=True)
+        plans = _plan(deployments, [Placement(str(directories.create()), options.host, *of_one, supervisor.read_end) for of_one in pairs])
+        gateway = None if gateway_place is None else plan_gateway(deployments, plans, gateway_place)
         display = _make_display()
         for note in _notes(deployments):
             display.note(note)
-        return asyncio.run(_supervise(plans, supervisor.read_end, options.question, display))
+        return asyncio.run(_supervise(Supervisor(plans, gateway, (supervisor.read_end,), display), options.question, display))
     except SocketDirectoryError as error:
         raise LocalError(str(error)) from error
     finally:
@@ -54,7 +58,8 @@ def run_up(options: UpOptions) -> int:
         supervisor.close()
 
 
-def _plan(replicas: Sequence[tuple[InferenceDeployment, int]], placements: Sequence[Placement]) -> list[ReplicaPlan]:
+def _plan(deployments: Sequence[InferenceDeployment], placements: Sequence[Placement]) -> list[ReplicaPlan]:
+    replicas = [(deployment, index) for deployment in deployments for index in range(deployment.spec.replicas)]
     return [plan_replica(deployment, index, placement) for (deployment, index), placement in zip(replicas, placements, strict=True)]
 
 
@@ -64,9 +69,8 @@ def _notes(deployments: Sequence[InferenceDeployment]) -> Iterator[str]:
             yield f"{local_title(deployment.metadata.namespace, deployment.metadata.name)}: ignored outside a cluster: {', '.join(fields)}"
 
 
-async def _supervise(plans: Sequence[ReplicaPlan], supervisor_fd: int, question: str | None, display: Display) -> int:
+async def _supervise(supervisor: Supervisor, question: str | None, display: Display) -> int:
     try:
-        supervisor = Supervisor(plans, (supervisor_fd,), display)
         return await (supervisor.serve() if question is None else supervisor.answer(question))
     finally:
         display.close()

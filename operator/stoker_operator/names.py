@@ -44,10 +44,12 @@ MAX_NAME_LENGTH = 52
 
 API = "api"
 ENGINE = "engine"
+GATEWAY = "gateway"
 """Components: also containers, Helm sections and label values."""
 
 API_MODULE = "stoker_gateway.api"
 ENGINE_MODULE = "stoker_engine"
+GATEWAY_MODULE = "stoker_gateway.router"
 
 GPU_RESOURCE = "nvidia.com/gpu"
 """The accelerators that device `cuda` is for."""

@@ -9,7 +9,9 @@ import msgspec
 from stoker_engine.config import EngineConfig, EngineSettings, ModelConfig, seconds
 from stoker_engine.settings import Settings, to_command
 from stoker_gateway.api.config import ApiConfig, ApiSettings
-from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, HEALTH_PORT, local_title, termination_path
+from stoker_gateway.router.config import GatewayConfig
+from stoker_gateway.router.static_model import StaticModel
+from stoker_operator.names import API, API_MODULE, ENGINE, ENGINE_MODULE, GATEWAY, GATEWAY_MODULE, HEALTH_PORT, local_title, termination_path
 from stoker_operator.pod_spec_types import EnvVar
 from stoker_operator.references import expand
 from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment
@@ -34,8 +36,18 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayPlacement:
+    """Where the gateway runs on this machine; `directory` takes its termination message."""
+
+    directory: str
+    host: str
+    port: int
+    supervisor_fd: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """One process of a replica. `component` is api or engine; `environment` comes on top of our own."""
+    """One process. `component` is api, engine or gateway; `environment` comes on top of our own."""
 
     component: str
     command: tuple[str, ...]
@@ -62,9 +74,22 @@ class ReplicaPlan:
 
     @property
     def url(self) -> str:
-        """The api's address for people and clients on this machine: a wildcard address is reached by loopback."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        """The api's address for people and clients on this machine."""
+        return f"http://{_reachable(self.host, self.port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPlan:
+    """The gateway before all replicas; `grace` as theirs."""
+
+    host: str
+    port: int
+    grace: float
+    program: ProgramPlan
+
+    @property
+    def url(self) -> str:
+        return f"http://{_reachable(self.host, self.port)}"
 
 
 def engine_config(deployment: InferenceDeployment) -> EngineConfig:
@@ -98,7 +123,7 @@ def plan_replica(deployment: InferenceDeployment, index: int, placement: Placeme
     health: dict[str, Any] = {"health_host": placement.host, "health_port": placement.health_port}
     engine = msgspec.structs.replace(engine_config(deployment), termination_message_path=engine_termination, **health, **local)
     return ReplicaPlan(
-        title=local_title(deployment.metadata.namespace, deployment.metadata.name),
+        title=_title(deployment),
         index=index,
         served_name=deployment.served_name,
         host=placement.host,
@@ -107,6 +132,53 @@ def plan_replica(deployment: InferenceDeployment, index: int, placement: Placeme
         api=_program(API, to_command(API_MODULE, api), api_termination, deployment.spec.api),
         engine=_program(ENGINE, to_command(ENGINE_MODULE, engine), engine_termination, deployment.spec.engine),
     )
+
+
+def plan_gateway(deployments: Sequence[InferenceDeployment], replicas: Sequence[ReplicaPlan], placement: GatewayPlacement) -> GatewayPlan:
+    """The gateway before `replicas`, those of each deployment together."""
+    drain_timeout = max((deployment.spec.lifecycle.drain_timeout for deployment in deployments), key=seconds)
+    addresses = {
+        id(deployment): tuple(_reachable(replica.host, replica.port) for replica in replicas if replica.title == _title(deployment))
+        for deployment in deployments
+    }
+    termination = termination_path(placement.directory, GATEWAY)
+    config = GatewayConfig(
+        static_models=tuple(_static_model(deployment, addresses[id(deployment)]) for deployment in deployments),
+        max_body_bytes=max(deployment.spec.api.max_body_bytes for deployment in deployments),
+        cors_allow_origins=tuple(dict.fromkeys(origin for deployment in deployments for origin in deployment.spec.api.cors_allow_origins)),
+        drain_delay="0s",
+        drain_timeout=drain_timeout,
+        log_level=deployments[0].spec.api.log_level,
+        log_format=deployments[0].spec.api.log_format,
+        host=placement.host,
+        port=placement.port,
+        termination_message_path=termination,
+        supervisor_fd=placement.supervisor_fd,
+    )
+    program = ProgramPlan(GATEWAY, to_command(GATEWAY_MODULE, config), termination)
+    return GatewayPlan(placement.host, placement.port, seconds(drain_timeout) + STOP_SECONDS, program)
+
+
+def _static_model(deployment: InferenceDeployment, addresses: tuple[str, ...]) -> str:
+    model = StaticModel(
+        name=deployment.metadata.name,
+        namespace=deployment.metadata.namespace,
+        served_name=deployment.served_name,
+        aliases=deployment.spec.model.aliases,
+        traffic=deployment.spec.traffic,
+        endpoints=addresses,
+    )
+    return msgspec.json.encode(model).decode()
+
+
+def _reachable(host: str, port: int) -> str:
+    """A wildcard address is reached by loopback."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _title(deployment: InferenceDeployment) -> str:
+    return local_title(deployment.metadata.namespace, deployment.metadata.name)
 
 
 def _program(component: str, command: Sequence[str], termination: str, spec: ApiSpec | EngineSpec) -> ProgramPlan:

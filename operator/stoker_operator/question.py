@@ -28,27 +28,27 @@ class _ChatCompletion(msgspec.Struct):
     choices: list[_Choice]
 
 
-def curl_line(plan: ReplicaPlan) -> str:
-    """A command to paste into a shell."""
+def curl_line(plan: ReplicaPlan, url: str) -> str:
+    """A command to paste into a shell, for the model of `plan` at `url`."""
     body = json.dumps(_body(plan, EXAMPLE_QUESTION), ensure_ascii=False)
-    return f"curl {plan.url}{_PATH} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    return f"curl {url}{_PATH} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
-async def ask(plan: ReplicaPlan, question: str) -> str:
+async def ask(plan: ReplicaPlan, url: str, question: str) -> str:
     """The model's answer at temperature 0. Raises ReplicaError with the api's own words if there is none."""
     import httpx  # 0.1 s that the programs need not wait for
 
     try:
         async with httpx.AsyncClient(trust_env=False) as client:
-            response = await client.post(f"{plan.url}{_PATH}", json=_body(plan, question), timeout=ANSWER_SECONDS)
+            response = await client.post(f"{url}{_PATH}", json=_body(plan, question), timeout=ANSWER_SECONDS)
     except httpx.HTTPError as error:
-        raise ReplicaError(f"{plan.name}: no answer from {plan.url}: {error or type(error).__name__}") from error
+        raise ReplicaError(f"{plan.name}: no answer from {url}: {error or type(error).__name__}") from error
     if response.status_code != httpx.codes.OK:
-        raise ReplicaError(f"{plan.name}: {plan.url}{_PATH} answered {response.status_code}: {response.text.strip()}")
+        raise ReplicaError(f"{plan.name}: {url}{_PATH} answered {response.status_code}: {response.text.strip()}")
     try:
         completion = msgspec.json.decode(response.content, type=_ChatCompletion)
     except msgspec.MsgspecError as error:
-        raise ReplicaError(f"{plan.name}: {plan.url}{_PATH} answered something else than a chat completion: {error}") from error
+        raise ReplicaError(f"{plan.name}: {url}{_PATH} answered something else than a chat completion: {error}") from error
     if not completion.choices or not completion.choices[0].message.content:
         raise ReplicaError(f"{plan.name}: the answer is empty")
     return completion.choices[0].message.content

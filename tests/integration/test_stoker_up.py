@@ -184,8 +184,11 @@ def test_a_model_that_cannot_be_loaded_is_told_in_the_engines_own_words(start_up
     assert up.interrupt() in (0, 1)
 
 
-def test_two_replicas_serve_on_two_ports(start_up: Callable[[str], StokerUp]) -> None:
+def test_two_replicas_answer_at_one_address(start_up: Callable[[str], StokerUp]) -> None:
     up = start_up(deployment(replicas=2))
-    up.wait_until(lambda: up.output.count("is served at") >= 1 and len(up.children("stoker-engine")) == 2)
+    up.wait_until(lambda: f"smollm2 is served at {up.url};" in up.output and len(up.children("stoker-engine")) == 2)
     up.wait_until(lambda: "smollm2/0: ready" in up.output and "smollm2/1: ready" in up.output)
+    (gateway,) = up.children("stoker-gateway")
+    assert "Paris" in up.ask("What is the capital of France?")
     assert up.interrupt() == 0
+    assert not psutil.pid_exists(gateway.pid)

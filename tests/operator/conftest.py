@@ -86,11 +86,20 @@ def taken_port() -> Iterator[int]:
 StartSupervisor = Callable[..., SupervisorRun]
 
 
-@pytest.fixture
-def free_port() -> int:
+def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
+
+
+@pytest.fixture
+def free_port() -> int:
+    return _free_port()
+
+
+@pytest.fixture
+def gateway_port() -> int:
+    return _free_port()
 
 
 @pytest.fixture
@@ -109,7 +118,7 @@ def start_supervisor(tmp_path: Path, free_port: int) -> Iterator[StartSupervisor
         if run.process.poll() is None:
             run.process.send_signal(signal.SIGKILL)
         run.process.communicate(timeout=10)
-        for pid in [*run.pids("api"), *run.pids("engine")] if run.events else []:
+        for pid in [*run.pids("api"), *run.pids("engine"), *run.pids("gateway")] if run.events else []:
             _kill(pid)
 
 

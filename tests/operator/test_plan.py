@@ -7,7 +7,10 @@ import pytest
 from stoker_engine.config import EngineConfig, EngineSettings, LifecycleConfig
 from stoker_engine.settings import Settings, from_args, to_args
 from stoker_gateway.api.config import ApiConfig, ApiSettings
-from stoker_operator.plan import Placement, api_config, engine_config, model_claim, plan_replica, pod_model_uri
+from stoker_gateway.router.config import GatewayConfig
+from stoker_gateway.router.static_model import parse_static_models
+from stoker_gateway.router.traffic import TrafficConfig
+from stoker_operator.plan import GatewayPlacement, Placement, api_config, engine_config, model_claim, plan_gateway, plan_replica, pod_model_uri
 from stoker_operator.pod_spec_types import EnvVar, PodTemplate, Resources
 from stoker_operator.references import expand
 from stoker_operator.spec_sections import (
@@ -88,6 +91,7 @@ def every_field() -> InferenceDeployment:
             pod_template=PodTemplate(spec={"nodeSelector": {"disk": "ssd"}}),
             paused=True,
             restarted_at="today",
+            traffic=TrafficConfig(load_balancing="SessionHash", session_header="X-Session-Id"),
         ),
     )
 
@@ -170,6 +174,35 @@ def test_a_replica_is_named_with_its_namespace_unless_that_is_the_default(every_
     assert plan_replica(every_field, 1, PLACEMENT).name == "team/demo/1"
     deployment = msgspec.structs.replace(every_field, metadata=ObjectMeta(name="demo"))
     assert plan_replica(deployment, 0, PLACEMENT).name == "demo/0"
+
+
+def test_the_gateway_knows_every_deployment_and_its_replicas_and_drains_as_long_as_the_longest(every_field: InferenceDeployment) -> None:
+    other = InferenceDeployment(
+        api_version="stoker.dev/v1alpha1",
+        kind="InferenceDeployment",
+        metadata=ObjectMeta(name="other"),
+        spec=InferenceDeploymentSpec(
+            model=ModelSpec(uri="file:///models/a"),
+            replicas=0,
+            api=ApiSpec(cors_allow_origins=("https://b.example",)),
+            lifecycle=LifecycleConfig(drain_timeout="10s"),
+        ),
+    )
+    placements = [Placement(f"/tmp/stoker-7/{index}", "0.0.0.0", 8081 + index, 8091 + index, 9) for index in range(2)]
+    replicas = [plan_replica(every_field, index, placement) for index, placement in enumerate(placements)]
+    plan = plan_gateway([every_field, other], replicas, GatewayPlacement("/tmp/stoker-7/gateway", "0.0.0.0", 8080, 9))
+    assert (plan.url, plan.grace) == ("http://127.0.0.1:8080", 105.0)
+    assert plan.program.command[:4] == (sys.executable, "-P", "-m", "stoker_gateway.router")
+    config = from_args(GatewayConfig, plan.program.command[4:], program="stoker-gateway")
+    first, second = parse_static_models(config.static_models)
+    assert (first.namespace, first.name, first.served_name, first.aliases) == ("team", "demo", "org/demo", ("a", "b"))
+    assert first.traffic == every_field.spec.traffic and second.traffic == TrafficConfig()
+    assert first.endpoints == ("127.0.0.1:8081", "127.0.0.1:8082")
+    assert (second.name, second.served_name, second.endpoints) == ("other", "other", ())
+    assert config.max_body_bytes == 32 * 1024 * 1024
+    assert config.cors_allow_origins == ("https://chat.example.org", "https://b.example")
+    assert (config.port, config.drain_delay, config.drain_timeout, config.supervisor_fd) == (8080, "0s", "1m30s", 9)
+    assert (config.log_level, config.log_format) == ("debug", "json")
 
 
 @pytest.mark.parametrize(

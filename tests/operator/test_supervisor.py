@@ -100,6 +100,47 @@ def test_requests_in_flight_are_shown_while_draining(start_supervisor: Start) ->
     run.finish()
 
 
+def test_what_is_asked_of_several_replicas_goes_to_the_gateway(start_supervisor: Start, gateway_port: int) -> None:
+    run = start_supervisor("What is the capital of France?", gateway_port=gateway_port)
+    code, output = run.finish()
+    assert code == 0
+    assert "What is the capital of France?\nParis.\n" in output
+    assert "gateway asked demo-model at temperature 0" in run.events
+    assert not any(event.startswith("api asked") for event in run.events)
+    assert not any(is_alive(pid) for pid in [*run.pids("gateway"), *run.pids("api"), *run.pids("engine")])
+
+
+def test_a_gateway_that_dies_is_started_again_and_the_replicas_stay(start_supervisor: Start, gateway_port: int) -> None:
+    run = start_supervisor(gateway_port=gateway_port)
+    run.wait_until_ready()
+    os.kill(run.pids("gateway")[0], signal.SIGKILL)
+    run.wait_until_event("gateway started", count=2)
+    run.process.send_signal(signal.SIGTERM)
+    code, output = run.finish()
+    assert code == 0
+    assert "gateway was killed by SIGKILL (code 137); starting it again at once\n" in output
+    assert run.events.count("api started") == 1
+
+
+def test_a_gateway_has_its_signals_with_the_replicas(start_supervisor: Start, gateway_port: int) -> None:
+    run = start_supervisor(behavior="stubborn", gateway_port=gateway_port)
+    run.wait_until_ready()
+    for count in (1, 2):
+        run.process.send_signal(signal.SIGTERM)
+        run.wait_until_event(f"gateway SIGTERM {count}")
+    assert run.finish()[0] == 128 + signal.SIGTERM
+    assert run.events.count("gateway ended") == 1
+
+
+def test_a_gateway_that_outlives_the_grace_is_killed_and_counts_as_a_failure(start_supervisor: Start, gateway_port: int) -> None:
+    run = start_supervisor(behavior="deaf", grace=0.5, gateway_port=gateway_port)
+    run.wait_until_ready()
+    run.process.send_signal(signal.SIGTERM)
+    code, output = run.finish()
+    assert code == 1
+    assert "gateway: not stopped within 0.5 s; killing it" in output
+
+
 def test_a_model_that_cannot_be_loaded_ends_a_question_with_the_engines_words(start_supervisor: Start) -> None:
     code, output = start_supervisor("What is the capital of France?", engine_exit_code=4, phase="loading").finish()
     assert code == 1

@@ -1,6 +1,6 @@
-"""Stands in for stoker-api: says its phase, answers chat, and writes down what happens to it.
+"""Stands in for stoker-api and stoker-gateway: says its phase, answers chat, and writes down what happens to it.
 
-Arguments: --port N --events FILE --behavior drain|stubborn|deaf --phase PHASE --supervisor-fd N.
+Arguments: --component api|gateway --port N --events FILE --behavior drain|stubborn|deaf --phase PHASE --supervisor-fd N.
 `drain` ends on SIGTERM, `stubborn` on the second one, `deaf` never.
 """
 
@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 parser = argparse.ArgumentParser()
+parser.add_argument("--component", default="api")
 parser.add_argument("--port", type=int, required=True)
 parser.add_argument("--events", type=Path, required=True)
 parser.add_argument("--behavior", choices=["drain", "stubborn", "deaf"], default="drain")
@@ -26,7 +27,7 @@ num_signals = 0
 
 def record(event: str) -> None:
     with options.events.open("a") as file:
-        file.write(f"api {event}\n")
+        file.write(f"{options.component} {event}\n")
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,7 @@
-"""A supervisor in a process of its own: runs one replica of the stand-ins. Arguments: its plan as JSON, and a question or nothing."""
+"""A supervisor in a process of its own: runs one replica of the stand-ins, with a gateway where the plan has a port for one.
+
+Arguments: its plan as JSON, and a question or nothing.
+"""
 
 import asyncio
 import json
@@ -7,7 +10,7 @@ import sys
 from pathlib import Path
 
 from stoker_operator.display import PlainDisplay
-from stoker_operator.plan import ProgramPlan, ReplicaPlan
+from stoker_operator.plan import GatewayPlan, ProgramPlan, ReplicaPlan
 from stoker_operator.supervisor import Supervisor
 
 PROGRAMS = Path(__file__).parent
@@ -47,8 +50,19 @@ plan = ReplicaPlan(
 )
 
 
+def plan_gateway(port: int) -> GatewayPlan:
+    options = ("--component", "gateway", "--port", str(port), "--behavior", settings["behavior"])
+    return GatewayPlan(
+        host="127.0.0.1",
+        port=port,
+        grace=settings["grace"],
+        program=ProgramPlan("gateway", (sys.executable, str(PROGRAMS / "stand_in_api.py"), *options, *common), settings["events"] + ".gateway"),
+    )
+
+
 async def run() -> int:
-    supervisor = Supervisor([plan], (read_fd,), PlainDisplay())
+    gateway = plan_gateway(settings["gateway_port"]) if "gateway_port" in settings else None
+    supervisor = Supervisor([plan], gateway, (read_fd,), PlainDisplay())
     return await (supervisor.answer(sys.argv[2]) if len(sys.argv) > 2 else supervisor.serve())
 
 
