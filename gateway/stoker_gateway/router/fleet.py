@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from stoker_gateway.router.endpoint import Endpoint
+from stoker_gateway.router.fleet_history import FleetHistory
 from stoker_gateway.router.fleet_view import FleetView
 from stoker_gateway.router.name_claims import by_age, claim_names, full_name
 from stoker_gateway.router.served_model import ServedModel
@@ -25,6 +26,7 @@ class Fleet:
         """Whether a source has told everything it knows once."""
         self.listeners: list[Callable[[FleetChange], None]] = []
         """Called after each update, in turn; they see the fleet as it is then."""
+        self.history = FleetHistory()
         self._models: dict[str, ServedModel] = {}
         self._by_name: dict[str, ServedModel] = {}
 
@@ -51,10 +53,23 @@ class Fleet:
             endpoint.view = replace(endpoint.view, is_ready=False, is_terminating=True)
         self._models = models
         self._name(view)
+        self.history.see(models.values())
         self.is_synced = True
         change = FleetChange(tuple(removed), gone)
         for listener in self.listeners:
             listener(change)
+
+    def failed(self, endpoint: Endpoint, why: str, now: float) -> None:
+        """A replica has not answered a request as one that is well would."""
+        self.history.failure(endpoint, "failed", why)
+        if endpoint.health.failed(now):
+            lasts = endpoint.health.ejected_until - now
+            self.history.failure(endpoint, "ejected", f"ejected for {lasts:.0f} s: {endpoint.health.num_failures} failures in a row")
+
+    def readmit(self, endpoint: Endpoint) -> None:
+        """A replica that was ejected says itself that it is ready."""
+        self.history.failure(endpoint, "readmitted", "says that it is ready and gets requests again")
+        endpoint.health.readmit()
 
     def _name(self, view: FleetView) -> None:
         claims = claim_names(view)

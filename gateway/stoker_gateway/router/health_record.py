@@ -33,12 +33,14 @@ class HealthRecord:
         """Whether its ejection would end soon."""
         return 0.0 < self.ejected_until - now <= CHECK_AHEAD_SECONDS
 
-    def failed(self, now: float) -> None:
-        """No connection, an answer cut off, or a 5xx that says it is broken. Those of requests that it had before it was ejected say nothing new."""
+    def failed(self, now: float) -> bool:
+        """No connection, an answer cut off, or a 5xx that says it is broken; whether that ejects it. Those of requests it had before then say nothing new."""
         self.num_failures += 1
-        if self.num_failures >= EJECT_AFTER and not self.is_ejected(now):
-            self.ejected_until = now + FIRST_SECONDS * 2 ** min(self.num_ejections, MAX_DOUBLINGS)
-            self.num_ejections += 1
+        if self.num_failures < EJECT_AFTER or self.is_ejected(now):
+            return False
+        self.ejected_until = now + FIRST_SECONDS * 2 ** min(self.num_ejections, MAX_DOUBLINGS)
+        self.num_ejections += 1
+        return True
 
     def succeeded(self) -> None:
         self.num_failures = self.num_ejections = 0

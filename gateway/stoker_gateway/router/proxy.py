@@ -122,7 +122,7 @@ class Proxy:
             try:
                 refusal = await self._send(exchange, endpoint, message)
             except ConnectError as error:
-                endpoint.health.failed(_now())
+                self._fleet.failed(endpoint, str(error), _now())
                 logger.warning("%s: %s", exchange.record.request_id, error)
             else:
                 if refusal is None:
@@ -140,7 +140,7 @@ class Proxy:
         try:
             connection, head = await ask(pool, message.head, message.body, _seconds(message.timeouts.connect))
             try:
-                _judge(endpoint, head)
+                self._judge(endpoint, head)
                 if may_be_refusal(head):
                     refusal, has_begun_nothing = await read_refusal(connection, head)
                     if has_begun_nothing:
@@ -153,12 +153,18 @@ class Proxy:
         except ConnectError:
             raise
         except UpstreamError as error:
-            endpoint.health.failed(_now())
+            self._fleet.failed(endpoint, str(error), _now())
             logger.warning("%s: %s failed: %s", exchange.record.request_id, endpoint.address, error)
             if isinstance(error, UpstreamSilentError):
                 raise replica_silent(_seconds(message.timeouts.stream_idle)) from None
             raise replica_failed(str(error)) from None
         return None
+
+    def _judge(self, endpoint: Endpoint, head: ResponseHead) -> None:
+        if head.status in _BROKEN:
+            self._fleet.failed(endpoint, f"it answered with {head.status}", _now())
+        else:
+            endpoint.health.succeeded()
 
 
 async def _relay(exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, silence_seconds: float) -> None:
@@ -189,13 +195,6 @@ async def _check_held(connection: UpstreamConnection, head: ResponseHead) -> Non
     while len(body) < MAX_REFUSAL_BYTES and (piece := await connection.read()):
         body += piece
     raise error_of(head.status, body)
-
-
-def _judge(endpoint: Endpoint, head: ResponseHead) -> None:
-    if head.status in _BROKEN:
-        endpoint.health.failed(_now())
-    else:
-        endpoint.health.succeeded()
 
 
 def _session(exchange: Exchange, header: str | None) -> str:

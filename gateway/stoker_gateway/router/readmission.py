@@ -1,6 +1,7 @@
 """The way back of a replica that was ejected: it is asked whether it is ready, and gets requests again when it says so."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Iterator
 
@@ -22,15 +23,15 @@ async def readmit_replicas(fleet: Fleet) -> None:
         for model in fleet.models:
             yield from (endpoint for endpoint in model.endpoints if endpoint.is_ready and endpoint.health.must_be_checked(now))
 
-    await ReplicaPoll(READINESS_PATH, CHECK_SECONDS, due, _heard).run()
+    await ReplicaPoll(READINESS_PATH, CHECK_SECONDS, due, functools.partial(_heard, fleet)).run()
 
 
-def _heard(endpoint: Endpoint, answer: ProbeAnswer | None) -> None:
+def _heard(fleet: Fleet, endpoint: Endpoint, answer: ProbeAnswer | None) -> None:
     now = asyncio.get_running_loop().time()
     if not endpoint.health.is_ejected(now):
         return
     if answer is not None and answer.status == 200:
         logger.info("%s says that it is ready and gets requests again", endpoint.address)
-        endpoint.health.readmit()
+        fleet.readmit(endpoint)
     else:
         endpoint.health.postpone(now)
