@@ -3,9 +3,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from stoker_engine.settings import flags_of
+from stoker_gateway.router.cluster.names import ENDPOINT_SLICES, INFERENCE_DEPLOYMENTS
+from stoker_gateway.router.config import GatewayConfig
 from stoker_operator.config import OperatorConfig
 from stoker_operator.crd import custom_resource_definition
 
@@ -34,7 +38,40 @@ def test_the_operator_knows_every_flag_that_the_chart_passes() -> None:
     assert set(re.findall(r"- --([a-z-]+)=", template)) <= known
 
 
+def test_the_gateway_knows_every_flag_that_the_chart_passes() -> None:
+    template = (CHART / "templates" / "gateway" / "deployment.yaml").read_text(encoding="utf-8")
+    assert set(re.findall(r"- (--[a-z-]+)=", template)) <= flags_of(GatewayConfig)
+
+
+def test_the_gateway_may_do_what_it_asks_of_the_api_server_and_no_more() -> None:
+    (role,) = [one for one in documents() if one["kind"] == "ClusterRole" and one["metadata"]["name"].endswith("-gateway")]
+    granted = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]]
+    deployments, slices = INFERENCE_DEPLOYMENTS, ENDPOINT_SLICES
+    assert granted == [
+        ([deployments.group], [deployments.plural], ["list", "watch"]),
+        ([deployments.group], [f"{deployments.plural}/status"], ["patch"]),
+        ([slices.group], [slices.plural], ["list", "watch"]),
+    ]
+
+
+def test_there_are_two_gateways_and_no_upgrade_or_node_drain_takes_both() -> None:
+    found = {one["kind"]: one["spec"] for one in documents() if one["metadata"]["name"] == "stoker-gateway" and "spec" in one}
+    deployment = found["Deployment"]
+    assert deployment["replicas"] == 2 and deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert found["PodDisruptionBudget"]["maxUnavailable"] == 1
+    labels = deployment["template"]["metadata"]["labels"]
+    for selector in (found["Service"]["selector"], found["PodDisruptionBudget"]["selector"]["matchLabels"], deployment["selector"]["matchLabels"]):
+        assert selector.items() <= labels.items()
+    pod = deployment["template"]["spec"]
+    arguments = pod["containers"][0]["args"]
+    assert {"--drain-delay=5s", "--drain-timeout=120s"} <= set(arguments) and pod["terminationGracePeriodSeconds"] == 140
+
+
+def documents() -> list[dict[str, Any]]:
+    """What `helm install` makes, by default."""
+    return [one for one in yaml.safe_load_all(INSTALL.read_text(encoding="utf-8")) if one]
+
+
 def test_the_rendered_manifests_define_the_same_resource() -> None:
-    documents = [one for one in yaml.safe_load_all(INSTALL.read_text(encoding="utf-8")) if one]
-    (definition,) = [one for one in documents if one["kind"] == "CustomResourceDefinition"]
+    (definition,) = [one for one in documents() if one["kind"] == "CustomResourceDefinition"]
     assert definition["spec"] == custom_resource_definition()["spec"]

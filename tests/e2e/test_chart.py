@@ -43,11 +43,25 @@ def test_the_operator_gets_the_rights_that_it_lists_and_no_more(cluster: Cluster
 
 def test_with_namespaces_there_is_a_role_in_each_and_none_for_all(cluster: Cluster) -> None:
     documents = render(cluster, operator__namespaces=["a", "b"], operator__clusterRights=False, userRoles__enabled=False)
-    assert sorted(one["metadata"]["namespace"] for one in of_kind(documents, "Role")) == ["a", "b", "stoker"]
+    assert sorted(one["metadata"]["namespace"] for one in of_kind(documents, "Role")) == ["a", "a", "b", "b", "stoker"]
     assert of_kind(documents, "ClusterRole") == []
-    (deployment,) = of_kind(documents, "Deployment")
-    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert [one for one in arguments if one.startswith("--namespace=")] == ["--namespace=a", "--namespace=b"]
+    deployments = of_kind(documents, "Deployment")
+    assert sorted(one["metadata"]["name"] for one in deployments) == ["stoker-gateway", "stoker-operator"]
+    for deployment in deployments:
+        arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert [one for one in arguments if one.startswith("--namespace=")] == ["--namespace=a", "--namespace=b"]
+
+
+def test_without_a_gateway_nothing_of_it_is_installed(cluster: Cluster) -> None:
+    assert not [one for one in render(cluster, gateway__enabled=False, monitoring__podMonitor=True) if "gateway" in one["metadata"]["name"]]
+
+
+def test_a_gateway_that_scales_leaves_its_replicas_to_the_autoscaler(cluster: Cluster) -> None:
+    documents = render(cluster, gateway__autoscaling__maxReplicas=5)
+    (scaler,) = of_kind(documents, "HorizontalPodAutoscaler")
+    assert (scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]) == (2, 5)
+    (deployment,) = [one for one in of_kind(documents, "Deployment") if one["metadata"]["name"] == scaler["spec"]["scaleTargetRef"]["name"]]
+    assert "replicas" not in deployment["spec"]
 
 
 def test_an_inference_deployment_of_the_values_is_passed_on_as_it_is(cluster: Cluster) -> None:
