@@ -6,6 +6,8 @@ from stoker_engine.protocol import LogprobsArrays, LogprobsLists
 
 NOT_FINITE = "the model's logits are not finite (NaN or infinity)"
 """The failure that is counted as corrupted."""
+NOTHING_ALLOWED = "no token is allowed: the request's restrictions exclude the whole vocabulary"
+OUT_OF_RANGE = "the request's penalties take the model's logits out of the range of float32"
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from stoker_engine.core.grammar import Grammar
 from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
+from stoker_engine.core.parameter_at_fault import parameter_at_fault
 from stoker_engine.core.request import Request, RequestStatus
 from stoker_engine.core.scheduler_state import SchedulerLimits, SchedulerState
 from stoker_engine.core.step_plan import StepPlan
@@ -52,13 +53,14 @@ def _update_request(request: Request, output: ModelRunnerOutput) -> EngineCoreOu
     request_id = request.request_id
     token_ids = output.sampled_token_ids.get(request_id)
     if not token_ids:
-        return fail_request(request, output.failures.get(request_id, "the worker returned no token"))
+        failure = output.failures.get(request_id, "the worker returned no token")
+        return fail_request(request, failure, parameter_at_fault(failure, request.wire.sampling_params))
     is_first = request.num_tokens == request.sequence.num_prompt_tokens
     token_ids, ended = _append(request, token_ids)
     if request.grammar is not None:
-        failure = _accept(request, request.grammar, token_ids)
-        if failure is not None:
-            return failure
+        refusal = _accept(request, request.grammar, token_ids)
+        if refusal is not None:
+            return refusal
         if ended in _CUT and request.grammar.is_terminated():
             ended = RequestStatus.FINISHED_STOPPED
     engine_core_output = EngineCoreOutput(request_id, token_ids)

@@ -11,16 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from stoker_engine.core.model_runner_output import NOT_FINITE
+from stoker_engine.core.model_runner_output import NOT_FINITE, NOTHING_ALLOWED, OUT_OF_RANGE
 from stoker_engine.protocol import LogprobsLists
 from stoker_engine.sampling.grammar_mask import NO_BITMASKS, apply_bitmasks
 from stoker_engine.sampling.logprobs import chosen_logprobs, top_logprobs
 from stoker_engine.sampling.picker import Picked, Picker
 from stoker_engine.sampling.sampling_metadata import SamplingMetadata
 from stoker_engine.sampling.sampling_state import SamplingState
-
-NOTHING_ALLOWED = "no token is allowed: the request's restrictions exclude the whole vocabulary"
-OUT_OF_RANGE = "the request's penalties take the model's logits out of the range of float32"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from stoker_engine.core.model_runner_output import NOT_FINITE, ModelRunnerOutput
+from stoker_engine.core.model_runner_output import NOT_FINITE, NOTHING_ALLOWED, ModelRunnerOutput
 from stoker_engine.core.request import Request
 from stoker_engine.core.scheduler import Scheduler
 from stoker_engine.finish_reason import FinishReason
@@ -101,6 +101,12 @@ def test_prompt_log_probabilities_come_with_the_first_output_only(config_of: Cal
 def test_a_stop_token_is_named(config_of: Callable[..., Any], request_of: Callable[..., Request]) -> None:
     output = one_step(scheduler_with(config_of(), request_of("a", stop_token_ids=[5])), ModelRunnerOutput({"a": [5]}))
     assert (output.finish_reason, output.stop_reason) == (FinishReason.STOP, 5)
+
+
+def test_restrictions_that_leave_no_token_are_the_requests_own_fault(config_of: Callable[..., Any], request_of: Callable[..., Request]) -> None:
+    scheduler = scheduler_with(config_of(), request_of("a", allowed_token_ids=[5]))
+    output = one_step(scheduler, ModelRunnerOutput(failures={"a": NOTHING_ALLOWED}))
+    assert (output.finish_reason, output.failure_message, output.failed_parameter) == (FinishReason.ERROR, NOTHING_ALLOWED, "allowed_token_ids")
 
 
 @pytest.mark.fault("B11")

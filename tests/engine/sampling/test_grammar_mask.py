@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from stoker_engine.core.model_runner_output import NOTHING_ALLOWED
 from stoker_engine.sampling.grammar_mask import apply_bitmasks, rows_of
-from stoker_engine.sampling.sampler import NOTHING_ALLOWED, Sampler, SamplerOutput
+from stoker_engine.sampling.sampler import Sampler, SamplerOutput
 from stoker_engine.sampling.sampling_metadata import build_sampling_metadata
 from stoker_engine.sampling_params import SamplingParams
 
