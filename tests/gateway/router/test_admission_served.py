@@ -22,6 +22,7 @@ from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.held_stream import error_of, heartbeats
 
 DEADLINE_SECONDS = 30.0
+README = Path(__file__).parents[3] / "gateway" / "README.md"
 ANSWER = json.dumps({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 60, "total_tokens": 100}}).encode()
 
 
@@ -76,7 +77,8 @@ async def _gateway(tmp_path: Path, *flags: str) -> AsyncIterator[httpx.AsyncClie
                 assert line, "the gateway ended"
         address = line.decode().split("serving on ")[1].split()[0].strip()
         reading = asyncio.create_task(process.stderr.read())
-        async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=DEADLINE_SECONDS) as client:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=DEADLINE_SECONDS, limits=limits) as client:
             yield client
     finally:
         os.kill(process.pid, signal.SIGTERM)
@@ -93,6 +95,12 @@ async def _until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
 async def _samples(client: httpx.AsyncClient) -> dict[tuple[str, ...], float]:
     page = (await client.get("/metrics")).text
     return {(sample.name, *sample.labels.values()): sample.value for family in text_string_to_metric_families(page) for sample in family.samples}
+
+
+def _family(name: str) -> str:
+    for suffix in ("_bucket", "_count", "_sum"):
+        name = name.removesuffix(suffix)
+    return name.removeprefix("stoker_gateway_")
 
 
 def _static_model(replica: _Replica, **queue: object) -> str:
@@ -139,21 +147,25 @@ async def test_requests_are_let_in_by_keys_held_without_replicas_and_counted(tmp
         assert samples["stoker_gateway_key_tokens_total", "b"] == 200
         assert samples["stoker_gateway_api_key_faults",] == 1
         assert samples["stoker_gateway_endpoints", "m", "ready"] == 1
+        documented = README.read_text().partition("### Numbers of the gateway")[2]
+        assert [name for name, *_ in samples if name.startswith("stoker_gateway_") and f"`{_family(name)}`" not in documented] == []
         assert not [name for sample in samples for name in sample if "stranger" in name or "nowhere" in name]
 
 
-async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_comes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("num_asked", "bound"), [(50, 20), pytest.param(500, 256, marks=pytest.mark.stress)])
+async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_comes(tmp_path: Path, num_asked: int, bound: int) -> None:
     async with _replica() as replica:
         replica.is_ready = False
-        async with _gateway(tmp_path, _static_model(replica, maxRequests=20)) as client:
+        async with _gateway(tmp_path, _static_model(replica, maxRequests=bound)) as client:
 
             async def ask() -> httpx.Response:
                 return await client.post("/v1/chat/completions", json={"model": "m", "messages": []})
 
-            asked = [asyncio.create_task(ask()) for _ in range(50)]
+            asked = [asyncio.create_task(ask()) for _ in range(num_asked)]
 
             async def are_held() -> bool:
-                return (await _samples(client)).get(("stoker_gateway_num_requests_waiting", "m")) == 20 and sum(task.done() for task in asked) == 30
+                num_waiting = (await _samples(client)).get(("stoker_gateway_num_requests_waiting", "m"))
+                return num_waiting == bound and sum(task.done() for task in asked) == num_asked - bound
 
             await _until(are_held)
             refused = [await task for task in asked if task.done()]
@@ -161,8 +173,8 @@ async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_come
             replica.is_ready = True
             replica.may_answer.set()
             answers = await asyncio.gather(*asked)
-            assert sum(answer.status_code == 200 for answer in answers) == 20
-            assert replica.num_asked == 20
+            assert sum(answer.status_code == 200 for answer in answers) == bound
+            assert replica.num_asked == bound
 
 
 async def test_a_client_that_leaves_while_it_waits_is_not_waited_for(tmp_path: Path) -> None:
