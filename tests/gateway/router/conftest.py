@@ -43,7 +43,9 @@ class Replica:
         assert task is not None
         self.serving.add(task)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
-            await reader.readuntil(b"\r\n\r\n")
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            _, _, length = head.partition(b"content-length: ")
+            await reader.readexactly(int(length.split(b"\r\n")[0] or 0))
             self.num_requests += 1
             writer.write(self.answer)
             await (reader.read() if not self.answer else writer.drain())
