@@ -79,6 +79,11 @@ async def _gateway(tmp_path: Path, *flags: str) -> AsyncIterator[httpx.AsyncClie
         reading = asyncio.create_task(process.stderr.read())
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=DEADLINE_SECONDS, limits=limits) as client:
+
+            async def is_synced() -> bool:
+                return (await client.get("/readyz")).status_code == 200
+
+            await _until(is_synced)
             yield client
     finally:
         os.kill(process.pid, signal.SIGTERM)
