@@ -56,14 +56,14 @@ class XGrammarSource:
         self._calls.close()
         self._process.close()
 
-    def _compile(self, kind: str, value: str) -> "CompiledGrammar":
+    def _compile(self, kind: str, value: str, is_wanted: Callable[[], bool]) -> "CompiledGrammar":
         """On a thread of the cache's."""
         import xgrammar  # 0.6 s, and 40 MB, which most engines never need
 
         with self._loading:
             if self._tokenizer is None:
                 self._tokenizer = xgrammar.TokenizerInfo.deserialize_json(self._process.run(TOKENIZER, "").decode())
-        return xgrammar.CompiledGrammar.deserialize_json(self._process.run(kind, value).decode(), self._tokenizer)
+        return xgrammar.CompiledGrammar.deserialize_json(self._process.run(kind, value, is_wanted).decode(), self._tokenizer)
 
 
 def is_linear(wanted: StructuredOutputs) -> bool:

@@ -28,6 +28,10 @@ class Sized(Protocol):
 ItemT = TypeVar("ItemT", bound=Sized)
 
 
+class UnwantedError(Exception):
+    """Nobody waits any more for what was being compiled."""
+
+
 class Wanted(Generic[ItemT]):
     """One request's claim to a grammar; when it is let go of, and nobody else has one, the grammar is not compiled any more."""
 
@@ -46,7 +50,8 @@ class _Entry(Generic[ItemT]):
 class GrammarCache(Generic[ItemT]):
     """Compiles on threads of its own. A grammar that cannot be compiled is forgotten at once."""
 
-    def __init__(self, make: Callable[[str, str], ItemT]) -> None:
+    def __init__(self, make: Callable[[str, str, Callable[[], bool]], ItemT]) -> None:
+        """`make` raises UnwantedError where its last argument says that nobody waits any more."""
         self._make = make
         self._entries: OrderedDict[Key, _Entry[ItemT]] = OrderedDict()
         self._lock = threading.Lock()
@@ -73,13 +78,13 @@ class GrammarCache(Generic[ItemT]):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, key: Key, entry: _Entry[ItemT]) -> None:
-        with self._lock:
-            if not entry.wanted:
-                entry.future.cancel()
-                self._forget(key, entry)
-                return
+        if self._forget_unwanted(key, entry):
+            return
         try:
-            item = self._make(*key)
+            item = self._make(*key, lambda: self._is_wanted(entry))
+        except UnwantedError:
+            self._compile(key, entry)  # somebody may want it again
+            return
         except Exception as error:
             if not isinstance(error, EngineError):
                 logger.exception("the compiler of grammars failed")
@@ -90,6 +95,19 @@ class GrammarCache(Generic[ItemT]):
         with self._lock:
             entry.future.set_result(item)
             self._make_room()
+
+    def _is_wanted(self, entry: _Entry[ItemT]) -> bool:
+        with self._lock:
+            return len(entry.wanted) > 0
+
+    def _forget_unwanted(self, key: Key, entry: _Entry[ItemT]) -> bool:
+        """Whether nobody waits for it."""
+        with self._lock:
+            if entry.wanted:
+                return False
+            entry.future.cancel()
+            self._forget(key, entry)
+            return True
 
     def _make_room(self) -> None:
         """Keeps the newest, whatever its size."""

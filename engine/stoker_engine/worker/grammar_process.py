@@ -5,17 +5,23 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from stoker_engine.errors import EngineError, EngineGenerateError
+from stoker_engine.worker.grammar_cache import UnwantedError
 from stoker_engine.worker.grammar_server import OK, REFUSED, STARTED, WALL_SECONDS_PER_CPU_SECOND, Job
 
 START_SECONDS = 120.0
 """For the server to import the compiler and load the vocabulary: 3 s of an idle CPU."""
 CLOSE_SECONDS = 2.0
 _CHUNK_BYTES = 1 << 20
+_LOOK_SECONDS = 0.1
+"""Between two looks whether a grammar is still wanted."""
 
 
 class GrammarRefusedError(EngineError):
@@ -42,17 +48,19 @@ class GrammarProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def run(self, kind: str, value: str) -> bytes:
-        """The compiled grammar, serialized. Raises GrammarRefusedError, and EngineGenerateError where the compiler itself does not run."""
+    def run(self, kind: str, value: str, is_wanted: Callable[[], bool] = lambda: True) -> bytes:
+        """The compiled grammar, serialized. Raises GrammarRefusedError, UnwantedError, and EngineGenerateError where the compiler itself does not run."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
                 self._hand_over(theirs)
-            ours.settimeout(START_SECONDS + self._limits.cpu_seconds * WALL_SECONDS_PER_CPU_SECOND)
+            wall_seconds = START_SECONDS + self._limits.cpu_seconds * WALL_SECONDS_PER_CPU_SECOND
+            ours.settimeout(wall_seconds)
             try:
                 ours.sendall(msgspec.msgpack.encode(Job(kind, value)))
                 ours.shutdown(socket.SHUT_WR)
-                answer = self._read(ours)
+                ours.settimeout(_LOOK_SECONDS)
+                answer = self._read(partial(_receive, ours, time.monotonic() + wall_seconds, is_wanted))
             except OSError as error:  # a timeout is one
                 answer = b""
                 reason: object = error
@@ -70,11 +78,11 @@ class GrammarProcess:
             self._closed = True
             self._end()
 
-    def _read(self, connection: socket.socket) -> bytes:
+    def _read(self, receive: Callable[[], bytes]) -> bytes:
         """The whole answer. Raises GrammarRefusedError where it is too large."""
         chunks: list[bytes] = []
         size = 0
-        while chunk := connection.recv(_CHUNK_BYTES):
+        while chunk := receive():
             chunks.append(chunk)
             size += len(chunk)
             if size > self._limits.compiled_bytes:
@@ -122,3 +130,15 @@ class GrammarProcess:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+def _receive(connection: socket.socket, deadline: float, is_wanted: Callable[[], bool]) -> bytes:
+    """More of the answer, nothing at its end. Raises UnwantedError: when the connection is closed the child ends, too; TimeoutError after the deadline."""
+    while True:
+        try:
+            return connection.recv(_CHUNK_BYTES)
+        except TimeoutError:
+            if not is_wanted():
+                raise UnwantedError from None
+            if time.monotonic() > deadline:
+                raise

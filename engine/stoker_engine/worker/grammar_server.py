@@ -5,13 +5,14 @@ a socket over the socket FD: the kind and the value in it, up to the end of file
 """
 
 import ctypes
+import fcntl
 import os
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -73,13 +74,26 @@ def _serve(connection: socket.socket, run: Callable[[str, str], bytes]) -> None:
     connection.sendall(STARTED)
     job = msgspec.msgpack.decode(_read_all(connection), type=Job)
     try:
-        answer = OK + run(job.kind, job.value)
+        with _ended_by_close(connection):
+            answer = OK + run(job.kind, job.value)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         answer = REFUSED + (str(error) or type(error).__name__).encode(errors="replace")
     except MemoryError:
         return  # as where it is killed: the engine knows the limits
     connection.sendall(answer)
     connection.close()
+
+
+@contextmanager
+def _ended_by_close(connection: socket.socket) -> Iterator[None]:
+    """The engine closes the connection where nobody waits for the answer any more: SIGIO, unhandled, ends this child on the spot."""
+    flags = fcntl.fcntl(connection, fcntl.F_GETFL)
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(connection, fcntl.F_SETFL, flags)  # sending raises it, too
 
 
 def _read_all(connection: socket.socket) -> bytes:

@@ -226,6 +226,32 @@ def test_a_grammar_that_is_costly_to_follow_fails_its_request(grammars: Grammars
             grammar.accept(letter)
 
 
+@pytest.mark.stress
+def test_grammars_that_nobody_waits_for_any_more_are_not_compiled_to_the_end(smollm2_path: Path) -> None:
+    grammars = Grammars(smollm2_path, CompileLimits(cpu_seconds=600.0))
+    grammars.make("regex", "a")
+    server = grammars.source._process._process
+    assert server is not None
+    costly = 'root ::= e\ne ::= "" | [ -~] | ' + " | ".join("e " * number for number in range(2, 12))
+    wanted = [grammars.start(StructuredOutputs("grammar", costly + f' | "{number}"')) for number in range(2)]
+    wait_until(lambda: len(children_of(server.pid)) == 2)
+    wanted.clear()
+    wait_until(lambda: not children_of(server.pid))
+    assert grammars.make("regex", "b").bitmask()
+    grammars.source.close()
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 @pytest.mark.fault("C4")
 @pytest.mark.stress
 def test_a_grammar_that_takes_too_much_is_refused_and_the_next_one_is_compiled(smollm2_path: Path) -> None:
