@@ -168,6 +168,18 @@ def test_reasoning_is_apart_and_no_place_for_stop_strings(tool_client: openai.Op
         assert answer.finish_reason == "stop"
 
 
+def test_the_tokens_of_reasoning_are_counted_apart(tool_api: Any) -> None:
+    def details(usage: dict[str, Any]) -> Any:
+        return usage.get("completion_tokens_details")
+
+    fields = {"n": 2, "temperature": 1, "stream_options": {"include_usage": True}}
+    assert details(tool_api.chat("think")["usage"]) == {"reasoning_tokens": len("\nEND is near\n") + 2}
+    assert details(tool_api.stream_chat("think", **fields).chunks[-1]["usage"]) == {"reasoning_tokens": 2 * len("\nEND is near\n") + 4}
+    assert details(tool_api.chat("log", tools=TOOLS)["usage"]) == {"reasoning_tokens": 0}
+    response = tool_api.post("/v1/responses", {"input": "think"}).json()
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": len("\nEND is near\n") + 2}
+
+
 def test_reasoning_comes_before_a_call(tool_client: openai.OpenAI) -> None:
     for answer in whole_and_streamed(tool_client, "thought"):
         assert answer.message.reasoning == "I must." and calls_of(answer) == [("log_reading", SITE)]

@@ -12,7 +12,7 @@ from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_delta import chat_delta, whole_message
 from stoker_gateway.api.chat_plan import ChatPlan, plan_chat
 from stoker_gateway.api.chat_stream import ChatStream
-from stoker_gateway.api.choice_reader import ChoiceReader
+from stoker_gateway.api.choice_reader import ChoiceReader, with_reasoning
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import (
     SYSTEM_FINGERPRINT,
@@ -54,20 +54,22 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
 
 
 def _chat_completion(request: ChatCompletionRequest, request_id: str, plan: ChatPlan, output: RequestOutput) -> ChatCompletion:
+    readers = {choice.index: ChoiceReader(plan) for choice in output.outputs}
+    choices = [_choice(request, readers[choice.index], choice) for choice in sorted(output.outputs, key=lambda choice: choice.index)]
+    usage = make_usage(len(output.prompt_token_ids), output.num_output_tokens, output.num_cached_tokens)
     return ChatCompletion(
         id=request_id,
         created=int(time.time()),
         model=request.model,
-        choices=[_choice(request, plan, choice) for choice in sorted(output.outputs, key=lambda choice: choice.index)],
-        usage=make_usage(len(output.prompt_token_ids), output.num_output_tokens, output.num_cached_tokens),
+        choices=choices,
+        usage=with_reasoning(usage, readers.values()),
         system_fingerprint=SYSTEM_FINGERPRINT,
         prompt_logprobs=UNSET if output.prompt_logprobs is None else prompt_logprobs(output.prompt_logprobs),
         prompt_token_ids=output.prompt_token_ids if request.return_token_ids else UNSET,
     )
 
 
-def _choice(request: ChatCompletionRequest, plan: ChatPlan, choice: CompletionOutput) -> ChatCompletionChoice:
-    reader = ChoiceReader(plan)
+def _choice(request: ChatCompletionRequest, reader: ChoiceReader, choice: CompletionOutput) -> ChatCompletionChoice:
     return ChatCompletionChoice(
         index=choice.index,
         message=whole_message(chat_delta(reader.parts(choice))),

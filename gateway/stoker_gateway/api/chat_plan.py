@@ -8,6 +8,7 @@ import msgspec
 from stoker_engine.sampling_params import ReasoningSpan, SamplingParams, StructuredOutputs
 from stoker_engine.tokenizer import Tokenizer
 from stoker_gateway.api.chat_format import ChatFormat
+from stoker_gateway.api.reasoning_tokens import ReasoningMarks, harmony_marks, think_marks
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.request import ChatCompletionRequest
 from stoker_gateway.openai.tools import Tool, callable_tools, is_call_required
@@ -24,12 +25,15 @@ from stoker_gateway.tools.uncalled import UncalledParser
 
 @dataclass(slots=True, frozen=True)
 class ChatPlan:
-    """`make_parser` gives each choice its own; None where an answer is its text. `allows_many`: of several calls all are given, not the first alone."""
+    """`make_parser` gives each choice its own; None where an answer is its text. `allows_many`: of several calls all are given, not the first alone.
+    `reasoning_marks`: None where no reasoning comes, or its tokens cannot be told.
+    """
 
     params: SamplingParams
     make_parser: Callable[[], Parser] | None
     make_call_id: Callable[[], str]
     allows_many: bool
+    reasoning_marks: ReasoningMarks | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,7 +67,7 @@ def plan_chat(chat_format: ChatFormat, tokenizer: Tokenizer, request: ChatComple
     )
     is_plain = chat.tool_format is None and chat.think is None
     make_call_id = random_call_id if chat.tool_format is None else chat.tool_format.make_call_id
-    return ChatPlan(params, None if is_plain else lambda: _parser(chat), make_call_id, allows_many=chat.call_count is CallCount.MANY)
+    return ChatPlan(params, None if is_plain else lambda: _parser(chat), make_call_id, chat.call_count is CallCount.MANY, _reasoning_marks(chat, tokenizer))
 
 
 def _chat(chat_format: ChatFormat, request: ChatCompletionRequest, prompt: str) -> _Chat:
@@ -110,6 +114,12 @@ def _reasoning_span(chat: _Chat) -> ReasoningSpan | None:
     if chat.tool_format is HARMONY:
         return ReasoningSpan("", FINAL, is_open=True)
     return None if chat.think is None else ReasoningSpan(chat.think.start, chat.think.end, is_open=chat.is_thinking)
+
+
+def _reasoning_marks(chat: _Chat, tokenizer: Tokenizer) -> ReasoningMarks | None:
+    if chat.tool_format is HARMONY:
+        return harmony_marks(tokenizer)
+    return None if chat.think is None else think_marks(chat.think, tokenizer)
 
 
 def _special_marks(chat: _Chat, tokenizer: Tokenizer) -> dict[str, int]:

@@ -11,7 +11,7 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_gateway.api.chat_delta import chat_delta, is_empty
 from stoker_gateway.api.chat_plan import ChatPlan
-from stoker_gateway.api.choice_reader import ChoiceReader
+from stoker_gateway.api.choice_reader import ChoiceReader, with_reasoning
 from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, aborted
 from stoker_gateway.api.logprobs import chat_logprobs
 from stoker_gateway.api.stream_usage import StreamUsage
@@ -43,7 +43,8 @@ class ChatStream:
         if self._num_unfinished:
             raise EngineGenerateError("The stream ended before its answer did.")
         if self._request.include_usage:
-            yield event(encode(self._chunk([], self._usage.total)))
+            usage = with_reasoning(self._usage.total, self._readers.values())
+            yield event(encode(self._chunk([], usage)))
         if self._is_aborted:
             raise aborted()
 

@@ -10,7 +10,9 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.outputs import CompletionOutput
 from stoker_gateway.api.chat_plan import ChatPlan
 from stoker_gateway.api.generation import finish_name
+from stoker_gateway.api.reasoning_tokens import ReasoningTokens
 from stoker_gateway.api.request_record import current_record
+from stoker_gateway.openai.protocol import CompletionTokensDetails, Usage
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Part, Reasoning
 
 TOOL_CALLS = "tool_calls"
@@ -45,11 +47,22 @@ class ChoiceReader:
         self._num_calls = 0
         self._arguments: list[str] = []  # of the last call
         self._is_dropping = False
+        self._has_reasoned = False
+        self._reasoning_tokens = None if plan.reasoning_marks is None else ReasoningTokens(plan.reasoning_marks)
+
+    @property
+    def num_reasoning_tokens(self) -> int | None:
+        """So far; None where they cannot be told."""
+        if self._reasoning_tokens is None:
+            return None
+        return self._reasoning_tokens.count if self._has_reasoned else 0
 
     def parts(self, output: CompletionOutput) -> list[AnswerPart]:
         """None is empty, and no two of a kind follow each other."""
         if self._parser is None:
             return [Content(output.text)] if output.text else []
+        if self._reasoning_tokens is not None:
+            self._reasoning_tokens.add(output.token_ids)
         parts = self._parser.feed(output.text)
         if output.finish_reason is not None:
             parts += self._parser.finish()
@@ -76,6 +89,7 @@ class ChoiceReader:
             elif not part.text:
                 continue
             elif not isinstance(part, CallArguments):
+                self._has_reasoned = self._has_reasoned or isinstance(part, Reasoning)
                 yield part
             elif not self._is_dropping:
                 self._arguments.append(part.text)
@@ -87,6 +101,12 @@ class ChoiceReader:
             self._num_calls += 1
             self._arguments = []
             yield Call(self._num_calls - 1, call.call_id or self._plan.make_call_id(), call.name)
+
+
+def with_reasoning(usage: Usage, readers: Iterable[ChoiceReader]) -> Usage:
+    """The same usage, with the tokens of the choices' reasoning where they can be told."""
+    counts = [count for reader in readers if (count := reader.num_reasoning_tokens) is not None]
+    return msgspec.structs.replace(usage, completion_tokens_details=CompletionTokensDetails(sum(counts))) if counts else usage
 
 
 def _joined(parts: Iterable[AnswerPart]) -> Iterator[AnswerPart]:

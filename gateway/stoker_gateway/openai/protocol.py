@@ -13,13 +13,18 @@ class PromptTokensDetails(msgspec.Struct):
     cached_tokens: Annotated[int, Meta(description="Prompt tokens that the prefix cache served.")]
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    reasoning_tokens: Annotated[int, Meta(description="Sampled tokens of reasoning, its marks included.")]
+
+
 class Usage(msgspec.Struct):
-    """`completion_tokens` counts the sampled tokens of all choices; each prompt is counted once."""
+    """`completion_tokens` counts the sampled tokens of all choices; each prompt is counted once. The details are those of a model that may reason."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
 
 
 def make_usage(num_prompt_tokens: int, num_output_tokens: int, num_cached_tokens: int) -> Usage:

@@ -15,7 +15,8 @@ CONSTRAIN = "<|constrain|>"
 _END = "<|end|>"
 _CALL = "<|call|>"
 _RETURN = "<|return|>"
-_ENDS = (_END, _CALL, _RETURN)
+ANALYSIS = "analysis"
+ENDS = (_END, _CALL, _RETURN)
 FINAL = f"{CHANNEL}final{MESSAGE}"
 
 _CHANNEL = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
@@ -34,7 +35,7 @@ def _read(source: Source, _tool_names: Collection[str]) -> Steps:
                 yield CallArguments("{}")
             continue
         channel = _CHANNEL.search(header)
-        make = Reasoning if channel is not None and channel[1] == "analysis" else Content
+        make = Reasoning if channel is not None and channel[1] == ANALYSIS else Content
         if make.__name__ in seen:
             yield make("\n")
         seen.add(make.__name__)
@@ -59,7 +60,7 @@ def _read_header(source: Source) -> Generator[None, None, bool]:
 def _read_body(source: Source, make: Callable[[str], Part]) -> Generator[Part | None, None, bool]:
     """The message's text, as it comes, and its end. Returns whether there was more than whitespace."""
     has_text = False
-    steps = source.take_until((*_ENDS, START, CHANNEL))
+    steps = source.take_until((*ENDS, START, CHANNEL))
     while True:
         try:
             piece = next(steps)
@@ -80,13 +81,13 @@ def _read_body(source: Source, make: Callable[[str], Part]) -> Generator[Part | 
 
 def _force(tools: list[CallForm], _count: CallCount) -> Format:
     """A call ends the answer: there is one at most, perhaps after reasoning."""
-    reasoning = {"type": "optional", "content": sequence(_message("analysis", _END), const(f"{START}assistant"))}
+    reasoning = {"type": "optional", "content": sequence(_message(ANALYSIS, _END), const(f"{START}assistant"))}
     return sequence(reasoning, calls(_tags(tools), "", CallCount.ONE))
 
 
 def _allow(tools: list[CallForm], _count: CallCount) -> Format:
     """Every channel that is not a call to a function is text."""
-    return triggered([CHANNEL], [*_tags(tools), _message("analysis", _END), _message("commentary", _END), _message("final", _RETURN)], CallCount.MANY)
+    return triggered([CHANNEL], [*_tags(tools), _message(ANALYSIS, _END), _message("commentary", _END), _message("final", _RETURN)], CallCount.MANY)
 
 
 def _tags(tools: list[CallForm]) -> list[Format]:
@@ -97,4 +98,4 @@ def _message(channel: str, end: str) -> Format:
     return tag(f"{CHANNEL}{channel}{MESSAGE}", any_text(), end)
 
 
-HARMONY = ToolFormat("harmony", _read, _force, _allow, special_tokens=(START, CHANNEL, MESSAGE, CONSTRAIN, *_ENDS))
+HARMONY = ToolFormat("harmony", _read, _force, _allow, special_tokens=(START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS))

@@ -66,8 +66,9 @@ class ResponseBuilder:
             yield from self.create()
             self.response.status = "in_progress"
             yield self._lifecycle(events.InProgress)
-        self.response.usage = _usage(output)
-        yield from self._all_numbered(self._add(choice))
+        added = list(self._add(choice))
+        self.response.usage = _usage(output, self._reader.num_reasoning_tokens or 0)
+        yield from self._all_numbered(added)
         if choice.finish_reason is not None:
             self._reader.finish_name(choice)  # which counts whether it called
             yield from self._finish(choice.finish_reason)
@@ -170,9 +171,9 @@ class ResponseBuilder:
         return event
 
 
-def _usage(output: RequestOutput) -> ResponseUsage:
+def _usage(output: RequestOutput, num_reasoning: int) -> ResponseUsage:
     num_input, num_output = len(output.prompt_token_ids), output.num_output_tokens
-    return ResponseUsage(num_input, InputTokensDetails(output.num_cached_tokens), num_output, OutputTokensDetails(), num_input + num_output)
+    return ResponseUsage(num_input, InputTokensDetails(output.num_cached_tokens), num_output, OutputTokensDetails(num_reasoning), num_input + num_output)
 
 
 def _error_code(error: EngineError) -> ErrorCode:

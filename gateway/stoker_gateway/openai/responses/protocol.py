@@ -84,7 +84,7 @@ class InputTokensDetails(msgspec.Struct):
 
 
 class OutputTokensDetails(msgspec.Struct):
-    """Tokens of the reasoning are not counted apart."""
+    """Tokens of reasoning, its marks included; 0 where they cannot be told."""
 
     reasoning_tokens: int = 0
 
