@@ -1,7 +1,7 @@
 """Each format's parser as a function of a text: what it finds, and that cuts do not matter."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker_gateway.reasoning.think import THINK, ContentParser, ThinkParser
+from stoker_gateway.reasoning.think import MISTRAL_THINK, THINK, ContentParser, ThinkParser
 from stoker_gateway.tools.format import ToolFormat
 from stoker_gateway.tools.formats import TOOL_FORMATS, detect_tool_format
 from stoker_gateway.tools.json_list import JSON_LIST
 from stoker_gateway.tools.parts import CallArguments, CallBegin, Content, Parser, Reasoning
 from stoker_gateway.tools.trimmed import TrimmedParser
+from stoker_gateway.tools.uncalled import UncalledParser
 
 NAMES = ("log_reading", "open_valve", "get_time", "f")
 FORMATS = {**TOOL_FORMATS, JSON_LIST.name: JSON_LIST}
@@ -59,9 +60,14 @@ def check_each_cut(name: str, text: str, expected: Answer) -> None:
         assert read_text(name, text[:cut], text[cut:]) == expected
 
 
-def check_three_pieces(name: str, text: str, expected: Answer) -> None:
+def three_pieces(text: str) -> Iterator[tuple[str, str, str]]:
+    """Every way to cut it so."""
     for first, second in combinations(range(1, len(text)), 2):
-        assert read_text(name, text[:first], text[first:second], text[second:]) == expected
+        yield text[:first], text[first:second], text[second:]
+
+
+def check_three_pieces(name: str, text: str, expected: Answer) -> None:
+    assert all(read_text(name, *pieces) == expected for pieces in three_pieces(text))
 
 
 LOG = '{"site":"Åse \\"B\\"","celsius":-3.5}'
@@ -163,8 +169,16 @@ def test_thousands_of_calls_and_marks_are_all_read() -> None:
 
 
 def test_reasoning_that_began_in_the_prompt_ends_at_its_tag() -> None:
-    for pieces in (["hm</think>yes"], [*"hm</think>yes"], [*"<think>hm</think>yes"]):
-        assert read(TrimmedParser(ThinkParser(THINK, ContentParser(), is_open=True)), pieces) == Answer("hm", "yes", [])
+    for tags in (THINK, MISTRAL_THINK):
+        for text in (f"hm{tags.end}yes", f"{tags.start}hm\n{tags.end}\nyes"):
+            for pieces in (text, *three_pieces(text)):
+                assert read(TrimmedParser(ThinkParser(tags, ContentParser(), is_open=True)), pieces) == Answer("hm", "yes", [])
+
+
+def test_calls_that_nobody_allowed_are_content_however_they_are_cut() -> None:
+    text = '<|channel|>analysis<|message|>a<|end|><|channel|>final to=functions.f<|message|>{"b":1}'
+    for pieces in (text, *three_pieces(text)):
+        assert read(TrimmedParser(UncalledParser(FORMATS["harmony"].parser(NAMES))), pieces) == Answer("a", '{"b":1}', [])
 
 
 def test_harmony_has_reasoning_preamble_and_call_on_channels() -> None:
