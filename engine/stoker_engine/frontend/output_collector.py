@@ -10,7 +10,7 @@ from stoker_engine.stats import FinishedRequestStats
 class RequestOutputCollector:
     """One slot. DELTA outputs that wait in it are joined, others replaced by choice; an exception comes after the outputs before it.
 
-    `finished` gets the numbers of each choice as it ends, whoever still listens. Lives inside one event loop.
+    `finished` gets the numbers of each choice as it ends, whoever still listens. Lives inside one event loop, and has one consumer.
     """
 
     def __init__(self, output_kind: RequestOutputKind, finished: list[FinishedRequestStats] | None = None) -> None:
@@ -18,7 +18,7 @@ class RequestOutputCollector:
         self._joins = output_kind is RequestOutputKind.DELTA
         self._waiting: list[RequestOutput] = []
         self._error: Exception | None = None
-        self._filled = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, item: RequestOutput | Exception) -> None:
         if isinstance(item, Exception):
@@ -27,7 +27,8 @@ class RequestOutputCollector:
             self._waiting.append(item)
         else:
             self._waiting = [_replace(self._waiting[0], item)]
-        self._filled.set()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def get(self) -> RequestOutput:
         """The next output, waited for. Raises the exception that was put, once the outputs before it are fetched."""
@@ -35,14 +36,13 @@ class RequestOutputCollector:
             output = self.get_nowait()
             if output is not None:
                 return output
-            await self._filled.wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
     def get_nowait(self) -> RequestOutput | None:
         """The next output, or None if there is none yet. Raises as `get`."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            if self._error is None:
-                self._filled.clear()
             return join_deltas(waiting)
         if self._error is not None:
             raise self._error

