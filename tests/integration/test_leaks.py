@@ -95,6 +95,7 @@ async def test_random_requests_leave_nothing_in_use(start_replica: Callable[...,
         await replica.stop()
 
 
+@pytest.mark.case("C043")
 @pytest.mark.fault("E5")
 @pytest.mark.stress
 async def test_ten_thousand_requests_grow_no_process(start_replica: Callable[..., Any]) -> None:
