@@ -29,6 +29,8 @@ class Fleet:
         self.history = FleetHistory()
         self._models: dict[str, ServedModel] = {}
         self._by_name: dict[str, ServedModel] = {}
+        self._named: list[tuple[object, ...]] = []
+        """What the names were last given by."""
 
     @property
     def models(self) -> list[ServedModel]:
@@ -45,7 +47,9 @@ class Fleet:
         removed: list[Endpoint] = []
         for deployment in by_age(view):
             models[deployment.uid] = model = self._models.pop(deployment.uid, None) or ServedModel(deployment)
-            removed += model.update(deployment)
+            # Of thousands one has changed.
+            if model.view is not deployment:
+                removed += model.update(deployment)
         gone = tuple(self._models.values())
         removed += [endpoint for model in gone for endpoint in model.endpoints]
         for endpoint in removed:
@@ -72,6 +76,10 @@ class Fleet:
         endpoint.health.readmit()
 
     def _name(self, view: FleetView) -> None:
+        named: list[tuple[object, ...]] = [(each.uid, each.namespace, each.name, each.created, each.served_names) for each in view]
+        if named == self._named:
+            return
+        self._named = named
         claims = claim_names(view)
         self._by_name = {name: self._models[uid] for name, uid in claims.owners.items()}
         for uid, model in self._models.items():

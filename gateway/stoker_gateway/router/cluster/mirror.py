@@ -19,6 +19,20 @@ SHORT_SECONDS = 1.0
 """A watch that lives shorter has failed, however it ends: listing at once again and again would be what brings an API server down."""
 
 
+class _Identity(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+
+
+class _Identified(msgspec.Struct):
+    metadata: _Identity
+
+
+_decode_identity = msgspec.json.Decoder(_Identified).decode
+
+
 class Mirrored(Protocol):
     """What is kept of an object."""
 
@@ -69,15 +83,22 @@ class Mirror(Generic[MirroredT]):
 
     def _take_over(self, items: list[msgspec.Raw]) -> None:
         before = self.objects
-        found = (obj for item in items if (obj := self._decode(item)) is not None)
-        # An object that is the same stays the same, so that nothing is made anew of it.
-        self.objects = {obj.key: known if (known := before.get(obj.key)) is not None and known.version == obj.version else obj for obj in found}
+        self.objects = {obj.key: obj for item in items if (obj := self._known(item) or self._decode(item)) is not None}
         was_synced, self.is_synced = self.is_synced, True
         if self._told:
             self._told = ""
             logger.info("%s is listed again, %d objects", self._query.path, len(self.objects))
         if not was_synced or self.objects != before:
             self._on_change()
+
+    def _known(self, item: msgspec.Raw) -> MirroredT | None:
+        """An object that is the same stays the same: nothing is read or made of it anew."""
+        try:
+            metadata = _decode_identity(item).metadata
+        except msgspec.MsgspecError:
+            return None
+        known = self.objects.get((metadata.namespace, metadata.name))
+        return known if known is not None and known.version == (metadata.uid, metadata.resource_version) else None
 
     def _take_event(self, event_type: str, raw: msgspec.Raw) -> None:
         if event_type not in ("ADDED", "MODIFIED", "DELETED") or (obj := self._decode(raw)) is None:
