@@ -51,14 +51,15 @@ class StructuredOutputs(msgspec.Struct, array_like=True, omit_defaults=True, fro
     """The form that a request's output must have.
 
     `value` is JSON text for json (a schema), choice (a list of strings) and structural_tag, a pattern for regex, EBNF for grammar, and empty for
-    json_object. The form begins after the token sequence `after_token_ids` has been generated, at once where that is empty. `parameter` is the request
-    field that asks for it, in the words of errors.
+    json_object. The form begins after the token sequence `after_token_ids` has been generated, at once where that is empty; with `start_token_id`, at once
+    unless the output begins with that token. `parameter` is the request field that asks for it, in the words of errors.
     """
 
     kind: StructuredOutputKind
     value: str = ""
     after_token_ids: list[int] = []
     parameter: str = "structured_outputs"
+    start_token_id: int | None = None
 
 
 class ReasoningSpan(msgspec.Struct, array_like=True, frozen=True):

@@ -30,6 +30,8 @@ def _find_problem(wanted: StructuredOutputs) -> str | None:
     kind, value = wanted.kind, wanted.value
     if len(wanted.after_token_ids) > MAX_AFTER_TOKEN_IDS:
         return f"after_token_ids must have at most {MAX_AFTER_TOKEN_IDS} token ids, got {len(wanted.after_token_ids)}"
+    if wanted.start_token_id is not None and not (wanted.after_token_ids and 0 <= wanted.start_token_id < 1 << 31):
+        return f"start_token_id must be a token id beside after_token_ids, got {wanted.start_token_id}"
     if len(value) > MAX_CHARACTERS:
         return f"{kind} must have at most {MAX_CHARACTERS} characters, got {len(value)}"
     try:

@@ -45,6 +45,8 @@ def test_what_has_the_right_shape_is_left_to_the_compiler(wanted: StructuredOutp
         (StructuredOutputs("regex", "\ud800"), "regex is not valid Unicode: it has a lone surrogate at character 0"),
         (StructuredOutputs("regex", "a\0b"), "regex must not hold the character U+0000"),
         (StructuredOutputs("regex", "a", list(range(65))), "after_token_ids must have at most 64 token ids, got 65"),
+        (StructuredOutputs("regex", "a", start_token_id=7), "start_token_id must be a token id beside after_token_ids, got 7"),
+        (StructuredOutputs("regex", "a", [1], start_token_id=-1), "start_token_id must be a token id beside after_token_ids, got -1"),
     ],
 )
 def test_what_has_not_is_refused_by_the_name_of_the_field(wanted: StructuredOutputs, message: str) -> None:

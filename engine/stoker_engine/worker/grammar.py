@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.protocol import EngineCoreRequest
@@ -83,6 +84,7 @@ class XGrammar:
         self._calls = calls
         self._parameter = wanted.parameter
         self._after = list(wanted.after_token_ids)
+        self._start_token_id = wanted.start_token_id
         self._last: list[int] = []
         self._hides_end = hides_end
         self._matcher: GrammarMatcher | None = None
@@ -109,6 +111,8 @@ class XGrammar:
         return True
 
     def bitmask(self) -> bytes | None:
+        if self._start_token_id is not None:
+            return self._with_token(self._start_token_id).tobytes()
         return None if self._after else self._bits.tobytes()
 
     def accept(self, token_ids: Sequence[int]) -> bool:
@@ -136,6 +140,9 @@ class XGrammar:
         matcher = self._started()
         begin = time.thread_time()
         for token_id in token_ids:
+            if self._start_token_id not in (None, token_id):
+                self._after = []
+            self._start_token_id = None
             if self._after:
                 self._watch(token_id)
             elif not matcher.accept_token(token_id):
@@ -158,7 +165,8 @@ class XGrammar:
             self._not_ends.view(np.uint32)[0, token_id // 32] &= ~np.uint32(1 << token_id % 32)
         self._fill(matcher)
         self._seconds_left -= time.thread_time() - begin
-        if not self._after and (self._is_complete or not self._bits.any()):
+        is_held = not self._after or self._start_token_id is not None
+        if is_held and (self._is_complete or not self._bits.any()):
             raise GrammarRefusedError("it allows no output of any token")
 
     def _fill(self, matcher: "GrammarMatcher") -> None:
@@ -179,6 +187,12 @@ class XGrammar:
         self._last = [*self._last, token_id][-len(self._after) :]
         if self._last == self._after:
             self._after = []
+
+    def _with_token(self, token_id: int) -> npt.NDArray[np.int32]:
+        bits = self._bits.copy()
+        if token_id // 32 < bits.shape[1]:
+            bits.view(np.uint32)[0, token_id // 32] |= np.uint32(1 << token_id % 32)
+        return bits
 
     def _started(self) -> "GrammarMatcher":
         if self._matcher is None:

@@ -142,7 +142,8 @@ def _structured_outputs(chat: _Chat, tokenizer: Tokenizer, marks: dict[str, int]
         return None
     elif chat.tools and chat.tool_format is not HARMONY:
         asked = _form_or_call(chat, marks, asked)
-    return msgspec.structs.replace(asked, after_token_ids=_after_token_ids(chat, tokenizer, is_of_calls=form is not None))
+    after = _after_token_ids(chat, tokenizer, is_of_calls=form is not None)
+    return msgspec.structs.replace(asked, after_token_ids=after, start_token_id=_start_token_id(chat, tokenizer) if after else None)
 
 
 def _call_form(chat: _Chat) -> Format | None:
@@ -186,3 +187,13 @@ def _after_token_ids(chat: _Chat, tokenizer: Tokenizer, *, is_of_calls: bool) ->
         return [] if is_of_calls else tokenizer.encode_chat(FINAL)
     token_ids = [] if chat.think is None else tokenizer.encode_chat(chat.think.end)
     return token_ids if len(token_ids) == 1 else []
+
+
+def _start_token_id(chat: _Chat, tokenizer: Tokenizer) -> int | None:
+    """The token that a reasoning which may come begins with: an answer without it has its form from its first token. None where the reasoning has begun,
+    or its mark is no token of its own.
+    """
+    if chat.think is None or chat.is_thinking:
+        return None
+    token_ids = tokenizer.encode_chat(chat.think.start)
+    return token_ids[0] if len(token_ids) == 1 else None

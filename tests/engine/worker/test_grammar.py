@@ -179,6 +179,19 @@ def test_the_form_begins_at_the_very_token_after_those_it_waits_for(grammars: Gr
     assert grammar.accept(yes) and grammar.is_terminated()
 
 
+def test_an_output_that_does_not_begin_as_it_may_has_its_form_at_once(grammars: Grammars) -> None:
+    (start,), (end,), yes = grammars.encode("<file_sep>"), grammars.encode("<reponame>"), grammars.encode("yes")
+    wanted = StructuredOutputs("choice", '["yes"]', [end], start_token_id=start)
+    with_start, without = (wait_until_ready(grammars.start(wanted)) for _ in range(2))
+    assert grammars.allowed(with_start).nonzero()[0].tolist() == sorted([start, *grammars.allowed(grammars.make("choice", ["yes"])).nonzero()[0]])
+    assert with_start.accept([start]) and with_start.bitmask() is None
+    assert with_start.accept([*yes, end]) and not grammars.allowed(with_start)[start]
+    assert with_start.accept(yes) and with_start.is_terminated()
+    assert without.accept(yes) and without.is_terminated()
+    with pytest.raises(ParameterError, match="allows no output"):
+        wait_until_ready(grammars.start(StructuredOutputs("regex", "", [end], start_token_id=start)))
+
+
 def test_each_request_has_a_matcher_of_its_own(grammars: Grammars) -> None:
     first, second = grammars.make("regex", "ab"), grammars.make("regex", "ab")
     assert first.accept(grammars.encode("a"))

@@ -118,6 +118,17 @@ def test_a_required_call_has_a_form_that_begins_after_the_reasoning(marked: Toke
     assert plan(marked, HERMES, tools=[TOOL]).params.structured_outputs is None
 
 
+def test_a_form_begins_at_once_in_an_answer_that_does_not_begin_with_reasoning(marked: Tokenizer) -> None:
+    def start_token_id(chat_format: ChatFormat, prompt: str) -> int | None:
+        form = plan(marked, chat_format, prompt, tools=[TOOL], tool_choice="required").params.structured_outputs
+        assert form is not None
+        return form.start_token_id
+
+    (start,) = marked.encode_chat("<think>")
+    assert [start_token_id(HERMES, prompt) for prompt in ("user", "user<think>\n", "user<think></think>")] == [start, None, None]
+    assert start_token_id(HARMONY, "user") is None
+
+
 def test_strict_functions_hold_calls_to_their_schemas(marked: Tokenizer) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
     strict = {"type": "function", "function": {"name": "f", "parameters": schema, "strict": True}}
