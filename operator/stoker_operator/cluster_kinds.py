@@ -1,5 +1,6 @@
 """The kinds of object that the operator reads and writes, and where the API server has them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from stoker_operator.names import GROUP, KIND, PLURAL, VERSION
@@ -33,25 +34,30 @@ SERVICE_ACCOUNT = ClusterKind("ServiceAccount", "", "v1", "serviceaccounts")
 POD_DISRUPTION_BUDGET = ClusterKind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
 NETWORK_POLICY = ClusterKind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies")
 POD_MONITOR = ClusterKind("PodMonitor", "monitoring.coreos.com", "v1", "podmonitors")
+INFERENCE_POOL = ClusterKind("InferencePool", "inference.networking.k8s.io", "v1", "inferencepools")
+HTTP_ROUTE = ClusterKind("HTTPRoute", "gateway.networking.k8s.io", "v1", "httproutes")
 PERSISTENT_VOLUME_CLAIM = ClusterKind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 NODE = ClusterKind("Node", "", "v1", "nodes")
 EVENT = ClusterKind("Event", "", "v1", "events")
 LEASE = ClusterKind("Lease", "coordination.k8s.io", "v1", "leases")
 CUSTOM_RESOURCE_DEFINITION = ClusterKind("CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
-CHILDREN = (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT, POD_DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR)
+EXTENSIONS = (POD_MONITOR, INFERENCE_POOL, HTTP_ROUTE)
+"""Kinds of children that a cluster knows only where somebody has installed their definitions."""
+
+CHILDREN = (SERVICE_ACCOUNT, SERVICE, DEPLOYMENT, POD_DISRUPTION_BUDGET, NETWORK_POLICY, *EXTENSIONS)
 """What the operator makes of an InferenceDeployment, in the order it is applied: a pod needs its ServiceAccount."""
 
-OPTIONAL_CHILDREN = (POD_DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR)
+OPTIONAL_CHILDREN = (POD_DISRUPTION_BUDGET, NETWORK_POLICY, *EXTENSIONS)
 """Those that a spec may want none of."""
 
 OBSERVED = (REPLICA_SET, POD)
 """What others make of the children."""
 
 
-def watched_kinds(*, has_pod_monitors: bool) -> tuple[ClusterKind, ...]:
-    """What is watched, and listed anew: PodMonitors only where the API server knows them."""
-    return tuple(kind for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED) if kind is not POD_MONITOR or has_pod_monitors)
+def watched_kinds(extensions: Collection[ClusterKind]) -> tuple[ClusterKind, ...]:
+    """What is watched, and listed anew: of EXTENSIONS only those that the API server knows."""
+    return tuple(kind for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED) if kind not in EXTENSIONS or kind in extensions)
 
 
 BY_KIND = {kind.kind: kind for kind in (INFERENCE_DEPLOYMENT, *CHILDREN, *OBSERVED)}

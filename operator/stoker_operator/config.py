@@ -7,6 +7,7 @@ from msgspec import Meta
 from stoker_engine.config import Duration, DurationBounds, LogFormatSetting, LogLevel
 from stoker_engine.settings import Settings
 from stoker_engine.version import __version__
+from stoker_operator.names import SERVICE_PORT
 from stoker_operator.pod_spec_types import ImageName, ObjectName, PullPolicy
 from stoker_operator.v1alpha1 import Namespace
 
@@ -24,6 +25,8 @@ class OperatorConfig(Settings, frozen=True, kw_only=True):
     gateway_namespace: Annotated[
         Namespace | None, Meta(description="Namespace whose pods may reach the apis, besides their own. Default: the operator's own.")
     ] = None
+    gateway_service: Annotated[ObjectName, Meta(description="The gateway's Service in that namespace, to which HTTPRoutes lead.")] = "stoker-gateway"
+    gateway_service_port: Annotated[int, Meta(ge=1, le=65535, description="The port of that Service.")] = SERVICE_PORT
     resync: Annotated[Duration, Meta(description="How often everything is listed and looked at anew.", extra={"bounds": DurationBounds()})] = "60s"
     workers: Annotated[int, Meta(ge=1, le=256, description="InferenceDeployments that are worked on at a time.")] = 16
     lease_name: Annotated[ObjectName, Meta(description="Lease whose holder does the work.")] = "stoker-operator"

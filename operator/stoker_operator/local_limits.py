@@ -9,7 +9,9 @@ from stoker_operator.names import API, ENGINE
 from stoker_operator.plan import model_claim
 from stoker_operator.v1alpha1 import ApiSpec, EngineSpec, InferenceDeployment, InferenceDeploymentSpec
 
-OF_CLUSTERS = frozenset({"accelerator", "cache", "shared_memory", "rollout", "availability", "network", "monitoring", "pod_template", "paused", "restarted_at"})
+OF_CLUSTERS = frozenset(
+    {"accelerator", "cache", "shared_memory", "rollout", "availability", "network", "monitoring", "gateway_api", "pod_template", "paused", "restarted_at"}
+)
 OF_CONTAINERS = frozenset({"image", "image_pull_policy", "resources"})
 
 Path = tuple[str | int, ...]

@@ -26,7 +26,9 @@ class Observer:
         self._reporter = reporter
         self._crd = crd
 
-    async def look(self, obj: KubeObject, rendering: Rendering, problems: tuple[ApplyProblem, ...], decode_error: str | None) -> Observed:
+    async def look(
+        self, obj: KubeObject, rendering: Rendering, problems: tuple[ApplyProblem, ...], decode_error: str | None, unknown_kinds: tuple[str, ...]
+    ) -> Observed:
         """After the writes. Raises ClusterError."""
         key, previous = (kube_object.namespace(obj), kube_object.name(obj)), decode_status(obj)
         deployment = self._store.get(DEPLOYMENT.kind, *key)
@@ -43,6 +45,7 @@ class Observer:
             problems=problems,
             decode_error=decode_error,
             missing_fields=self._crd.missing,
+            unknown_kinds=unknown_kinds,
         )
 
     def _departed(self, key: Key, pods: list[KubeObject]) -> list[KubeObject]:

@@ -43,7 +43,8 @@ class Observed:
     """`pods` are those of the selector, with terminating ones and those just deleted; `reports` and `warnings` are by pod name.
 
     `rendering` speaks of the Deployment as it is after the reconcile's writes. `decode_error` says why the InferenceDeployment could not be read,
-    `missing_fields` which fields the API server drops of any, because the CustomResourceDefinition is older than this operator.
+    `missing_fields` which fields the API server drops of any, because the CustomResourceDefinition is older than this operator,
+    `unknown_kinds` what of what the spec asks for no definition is installed of.
     """
 
     generation: int
@@ -56,3 +57,4 @@ class Observed:
     problems: tuple[ApplyProblem, ...] = ()
     decode_error: str | None = None
     missing_fields: tuple[str, ...] = ()
+    unknown_kinds: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ class Operation:
         )
 
     async def _watch(self, feed: WatchFeed, relist: Relist) -> None:
-        kinds = watched_kinds(has_pod_monitors=relist.has_pod_monitors)
+        kinds = watched_kinds(relist.extensions)
         stopping, others = asyncio.Event(), asyncio.all_tasks()
         tasks = await kopf.spawn_tasks(
             registry=watch_registry(kinds, feed, self.cluster.configuration),

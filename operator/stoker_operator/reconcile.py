@@ -53,7 +53,8 @@ class Reconciler:
             return None
         deployment, decode_error = _decode(obj)
         applied = Applied() if deployment is None else await self._apply(obj, deployment)
-        observed = await self._parts.observer.look(obj, _rendering(obj, deployment, applied), applied.problems, decode_error)
+        unknown = () if deployment is None else self._parts.renderer.unknown_kinds(deployment)
+        observed = await self._parts.observer.look(obj, _rendering(obj, deployment, applied), applied.problems, decode_error, unknown)
         await self._report(obj, deployment, observed)
         self._store.forget_departed(key, observed.pods)
         if applied.failure is not None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from stoker_operator.cluster import Cluster
-from stoker_operator.cluster_kinds import INFERENCE_DEPLOYMENT, POD_MONITOR, ClusterKind, watched_kinds
+from stoker_operator.cluster_kinds import EXTENSIONS, INFERENCE_DEPLOYMENT, ClusterKind, watched_kinds
 from stoker_operator.crd_check import CrdCheck
 from stoker_operator.errors import ClusterError
 from stoker_operator.names import INFERENCE_DEPLOYMENT_LABEL
@@ -30,14 +30,16 @@ class Relist:
         self._queue = queue
         self._progress = progress
         self.crd = CrdCheck(cluster)
-        self.has_pod_monitors = False
+        self.extensions: frozenset[ClusterKind] = frozenset()
+        """Which of EXTENSIONS the API server knows."""
 
     async def once(self) -> None:
         """Takes over what there is, and makes every InferenceDeployment due. Raises ClusterError."""
-        self.has_pod_monitors = await self._cluster.serves(POD_MONITOR)
+        self.extensions = frozenset([kind for kind in EXTENSIONS if await self._cluster.serves(kind)])
+        self._forget_unknown()
         await self.crd.look()
         missed: set[Key] = set()
-        for kind in watched_kinds(has_pod_monitors=self.has_pod_monitors):
+        for kind in watched_kinds(self.extensions):
             for namespace in self._namespaces:
                 missed.update(await self._list(kind, namespace))
         self._progress.seen()
@@ -55,6 +57,12 @@ class Relist:
                 await self.once()
             except ClusterError as error:
                 logger.warning("Cannot list the cluster's objects; trying again in %g s: %s", period, error)
+
+    def _forget_unknown(self) -> None:
+        """A definition that is gone has taken its objects along."""
+        for kind in EXTENSIONS:
+            if kind not in self.extensions:
+                self._store.forget_kind(kind.kind)
 
     async def _list(self, kind: ClusterKind, namespace: str | None) -> list[Key]:
         label = "" if kind is INFERENCE_DEPLOYMENT else INFERENCE_DEPLOYMENT_LABEL

@@ -7,8 +7,8 @@ from stoker_operator.cluster_view import ViewReader
 from stoker_operator.config import OperatorConfig
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.relist import Relist
-from stoker_operator.resources.children import render_children
-from stoker_operator.resources.context import Defaults, RenderContext
+from stoker_operator.resources.children import asked_for, render_children
+from stoker_operator.resources.context import Defaults, GatewayAddress, RenderContext
 from stoker_operator.resources.stable_hash import stable_hash
 from stoker_operator.rollout import decide_strategy
 from stoker_operator.store import Key
@@ -24,7 +24,7 @@ class Renderer:
 
     def __init__(self, config: OperatorConfig, namespace: str, views: ViewReader, relist: Relist) -> None:
         self._defaults = defaults_of(config)
-        self._gateway_namespace = config.gateway_namespace or namespace
+        self._gateway = GatewayAddress(config.gateway_service, config.gateway_namespace or namespace, config.gateway_service_port)
         self._namespace = namespace
         self._rendered_by = stable_hash([__version__, config.engine_image, config.api_image, config.image_pull_policy])
         self._views = views
@@ -36,14 +36,18 @@ class Renderer:
         context = RenderContext(
             uid=uid,
             defaults=self._defaults,
-            gateway_namespace=self._gateway_namespace,
+            gateway=self._gateway,
             operator_namespace=self._namespace,
             rendered_by=self._rendered_by,
             strategy=decide_strategy(deployment, self._defaults, live, view),
             live=live,
-            has_pod_monitors=self._relist.has_pod_monitors,
+            extensions=self._relist.extensions,
         )
         return render_children(deployment, context)
+
+    def unknown_kinds(self, deployment: InferenceDeployment) -> tuple[str, ...]:
+        """What the spec asks for and the API server does not know."""
+        return tuple(f"{kind.kind} ({kind.api_version})" for kind in asked_for(deployment) if kind not in self._relist.extensions)
 
     def forget(self, key: Key) -> None:
         """An InferenceDeployment that is gone."""

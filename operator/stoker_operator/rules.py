@@ -10,6 +10,7 @@ from stoker_engine.settings import Bounds, Settings, bounds_of
 from stoker_gateway.api.config import ApiSettings
 from stoker_gateway.router.traffic import QueueConfig, TimeoutConfig
 from stoker_operator.container_rules import CONTAINER_RULES
+from stoker_operator.gateway_api_rules import GATEWAY_API_RULES
 from stoker_operator.model_rules import MODEL_RULES
 from stoker_operator.names import MAX_NAME_LENGTH
 from stoker_operator.pod_rules import POD_RULES
@@ -78,4 +79,5 @@ RULES: tuple[Rule, ...] = (
         holds=lambda deployment: (deployment.spec.traffic.session_header is not None) == (deployment.spec.traffic.load_balancing == "SessionHash"),
     ),
     *POD_RULES,
+    *GATEWAY_API_RULES,
 )

@@ -95,6 +95,12 @@ class Store:
             if removed_at <= version and namespace in (None, place[0]):
                 del self._removed[kind][place]
 
+    def forget_kind(self, kind: str) -> None:
+        """All objects of a kind that the API server does not know any more."""
+        for place in list(self._kept[kind]):
+            self._forget(kind, place)
+        self._removed.pop(kind, None)
+
     def keep_departed(self, pod: KubeObject) -> None:
         """A pod as it was when it went: its containers' last words are nowhere else."""
         if (key := key_of(pod)) is not None:

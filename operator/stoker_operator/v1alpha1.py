@@ -8,6 +8,7 @@ from stoker_engine.config import EngineSettings, LifecycleConfig, ModelConfig
 from stoker_engine.settings import Settings, to_the_end
 from stoker_gateway.api.config import ApiSettings
 from stoker_gateway.router.traffic import TrafficConfig
+from stoker_operator.gateway_api import GatewayApiConfig
 from stoker_operator.names import DEFAULT_NAMESPACE, MAX_NAME_LENGTH
 from stoker_operator.pod_spec_types import Argument, EnvVar, ImageName, LocalObjectReference, PodTemplate, PullPolicy, Resources
 from stoker_operator.spec_sections import (
@@ -89,6 +90,7 @@ class InferenceDeploymentSpec(Settings, frozen=True, kw_only=True):
     availability: Annotated[AvailabilityConfig, Meta(description="What a node drain may take at once.")] = AvailabilityConfig()
     network: Annotated[NetworkConfig, Meta(description="Who may reach the pods.")] = NetworkConfig()
     monitoring: Annotated[MonitoringConfig, Meta(description="How the pods are observed.")] = MonitoringConfig()
+    gateway_api: Annotated[GatewayApiConfig, Meta(description="Objects for other gateways, where the cluster knows their kinds.")] = GatewayApiConfig()
     pod_template: Annotated[PodTemplate, Meta(description="Anything of a pod that has no field of its own.")] = PodTemplate()
     paused: Annotated[bool, Meta(description="Hold a rollout where it is.")] = False
     restarted_at: Annotated[Annotated[str, Meta(max_length=256)] | None, Meta(description="Any text; another one restarts the replicas in turn.")] = None

@@ -113,7 +113,7 @@ def test_defaults_are_of_their_own_type_and_objects_default_to_empty(schema: Sch
             assert type(node["default"]) in ({int, str} if "anyOf" in node else {types[node["type"]]}), path
             assert node["default"] in node.get("enum", [node["default"]]), path
     sections = {name: node for name, node in schema["properties"]["spec"]["properties"].items() if node["type"] == "object" and name != "model"}
-    assert len(sections) == 12
+    assert len(sections) == 13
     assert all(node["default"] == {} for node in sections.values())
 
 

@@ -10,6 +10,7 @@ from stoker_gateway.api.config import ApiConfig, ApiSettings
 from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.static_model import parse_static_models
 from stoker_gateway.router.traffic import TrafficConfig
+from stoker_operator.gateway_api import EndpointPickerReference, GatewayApiConfig, InferencePoolConfig
 from stoker_operator.plan import GatewayPlacement, Placement, api_config, engine_config, model_claim, plan_gateway, plan_replica, pod_model_uri
 from stoker_operator.pod_spec_types import EnvVar, PodTemplate, Resources
 from stoker_operator.references import expand
@@ -88,6 +89,7 @@ def every_field() -> InferenceDeployment:
             availability=AvailabilityConfig(max_unavailable=None),
             network=NetworkConfig(policy="None"),
             monitoring=MonitoringConfig(pod_monitor=False),
+            gateway_api=GatewayApiConfig(inference_pool=InferencePoolConfig(endpoint_picker_ref=EndpointPickerReference(name="picker"))),
             pod_template=PodTemplate(spec={"nodeSelector": {"disk": "ssd"}}),
             paused=True,
             restarted_at="today",

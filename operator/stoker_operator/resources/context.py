@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from stoker_operator.cluster_kinds import ClusterKind
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.pod_spec_types import PullPolicy
 
@@ -17,6 +18,15 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """Stoker's gateway: its Service."""
+
+    name: str
+    namespace: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeploymentStrategy:
     """How the Deployment replaces its pods. The numbers are those of RollingUpdate: a count, or a share such as `25%`."""
 
@@ -27,13 +37,15 @@ class DeploymentStrategy:
 
 @dataclass(frozen=True, slots=True)
 class RenderContext:
-    """`uid` is the InferenceDeployment's; `rendered_by` the hash of this operator and its defaults; `live` the Deployment as it is, if there is one."""
+    """`uid` is the InferenceDeployment's; `rendered_by` the hash of this operator and its defaults; `live` the Deployment as it is, if there is one;
+    `extensions` the kinds besides Kubernetes' own that the API server knows.
+    """
 
     uid: str
     defaults: Defaults
-    gateway_namespace: str
+    gateway: GatewayAddress
     operator_namespace: str
     rendered_by: str
     strategy: DeploymentStrategy
     live: KubeObject | None = None
-    has_pod_monitors: bool = False
+    extensions: frozenset[ClusterKind] = frozenset()

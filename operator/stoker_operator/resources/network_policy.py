@@ -17,7 +17,7 @@ HTTPS_PORT = 443
 
 def build_network_policy(deployment: InferenceDeployment, context: RenderContext) -> KubeObject:
     """Ports go by number: not every network plugin finds the named ports of a sidecar."""
-    namespaces = dict.fromkeys((context.gateway_namespace, context.operator_namespace))
+    namespaces = dict.fromkeys((context.gateway.namespace, context.operator_namespace, *_proxy_namespaces(deployment)))
     clients = [{"podSelector": {}}, *(_namespace(name) for name in namespaces if name != deployment.metadata.namespace)]
     spec = {
         "podSelector": {"matchLabels": selector_labels(deployment)},
@@ -26,6 +26,13 @@ def build_network_policy(deployment: InferenceDeployment, context: RenderContext
         "egress": [{"ports": [_port(DNS_PORT, "UDP"), _port(DNS_PORT)]}, *({"ports": [_port(port)]} for port in _ports_out(deployment))],
     }
     return mark_desired(build_child(NETWORK_POLICY, deployment, context.uid, {"spec": spec}))
+
+
+def _proxy_namespaces(deployment: InferenceDeployment) -> list[str]:
+    """Those of Gateways whose proxies reach the pods themselves."""
+    route = deployment.spec.gateway_api.http_route
+    parents = route.parent_refs if route is not None and route.backend == "InferencePool" else ()
+    return [parent.namespace for parent in parents if parent.namespace is not None]
 
 
 def _ports_out(deployment: InferenceDeployment) -> list[int]:

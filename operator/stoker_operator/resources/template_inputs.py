@@ -7,7 +7,7 @@ import msgspec
 from stoker_operator.resources.stable_hash import stable_hash
 from stoker_operator.v1alpha1 import InferenceDeployment
 
-NO_ROLL = frozenset({"replicas", "rollout", "traffic", "availability", "network", "monitoring", "paused"})
+NO_ROLL = frozenset({"replicas", "rollout", "traffic", "availability", "network", "monitoring", "gatewayApi", "paused"})
 """Fields of the spec that no pod knows of."""
 
 

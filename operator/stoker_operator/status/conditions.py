@@ -36,7 +36,7 @@ def find_conditions(observed: Observed, replicas: Replicas, verdict: Verdict, fa
         _engine_connected(observed, replicas, failures),
         _progressing(replicas, verdict),
         Finding("Ready", str(verdict.is_ready), verdict.reason, verdict.message),
-        _spec_accepted(verdict, observed.missing_fields),
+        _spec_accepted(verdict, observed),
     )
 
 
@@ -117,10 +117,13 @@ def _protocol_words(observed: Observed, pod: Pod) -> str:
     return startup.message if startup is not None and startup.message.startswith("protocol ") else ""
 
 
-def _spec_accepted(verdict: Verdict, missing_fields: tuple[str, ...]) -> Finding:
+def _spec_accepted(verdict: Verdict, observed: Observed) -> Finding:
     if verdict.rejection is not None:
         return Finding("SpecAccepted", "False", *verdict.rejection)
-    if missing_fields:
-        words = f"The CustomResourceDefinition is older than the operator: the API server drops {', '.join(missing_fields)}; apply `stoker crd`."
+    if observed.missing_fields:
+        words = f"The CustomResourceDefinition is older than the operator: the API server drops {', '.join(observed.missing_fields)}; apply `stoker crd`."
         return Finding("SpecAccepted", "True", "OutdatedDefinition", one_line(words))
+    if observed.unknown_kinds:
+        words = f"The cluster does not know {', '.join(observed.unknown_kinds)}: what the spec asks for of it is made when its definition is installed."
+        return Finding("SpecAccepted", "True", "UnknownKind", one_line(words))
     return Finding("SpecAccepted", "True", "Accepted", "The API server took every object.")

@@ -4,9 +4,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker_operator.cluster_kinds import EXTENSIONS
 from stoker_operator.kube_object import KubeObject
 from stoker_operator.resources.children import render_children
-from stoker_operator.resources.context import Defaults, DeploymentStrategy, RenderContext
+from stoker_operator.resources.context import Defaults, DeploymentStrategy, GatewayAddress, RenderContext
 from stoker_operator.resources.pod_template import pod_template
 from stoker_operator.v1alpha1 import InferenceDeployment
 
@@ -48,11 +49,11 @@ def context() -> RenderContext:
     return RenderContext(
         uid="0123",
         defaults=DEFAULTS,
-        gateway_namespace="gateways",
+        gateway=GatewayAddress("front", "gateways", 8080),
         operator_namespace="stoker-system",
         rendered_by="now",
         strategy=DeploymentStrategy("RollingUpdate", 1, 0),
-        has_pod_monitors=True,
+        extensions=frozenset(EXTENSIONS),
     )
 
 

@@ -59,6 +59,8 @@ VALUES: dict[str, Any] = {
     "availability.maxUnavailable": "50%",
     "podTemplate.spec": {"priorityClassName": "high"},
     "restartedAt": "now",
+    "gatewayApi.httpRoute": {"parentRefs": [{"name": "public"}]},
+    "gatewayApi.inferencePool": {"endpointPickerRef": {"name": "picker"}},
     "traffic.queue.timeout": "61s",
     "traffic.sessionHeader": "X-Session-Id",
     "traffic.timeouts.connect": "3s",

@@ -80,6 +80,26 @@
   - create
   - patch
 - apiGroups:
+  - inference.networking.k8s.io
+  resources:
+  - inferencepools
+  verbs:
+  - get
+  - list
+  - watch
+  - create
+  - patch
+- apiGroups:
+  - gateway.networking.k8s.io
+  resources:
+  - httproutes
+  verbs:
+  - get
+  - list
+  - watch
+  - create
+  - patch
+- apiGroups:
   - policy
   resources:
   - poddisruptionbudgets
@@ -95,6 +115,18 @@
   - monitoring.coreos.com
   resources:
   - podmonitors
+  verbs:
+  - delete
+- apiGroups:
+  - inference.networking.k8s.io
+  resources:
+  - inferencepools
+  verbs:
+  - delete
+- apiGroups:
+  - gateway.networking.k8s.io
+  resources:
+  - httproutes
   verbs:
   - delete
 - apiGroups:
