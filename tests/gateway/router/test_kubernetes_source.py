@@ -144,6 +144,14 @@ async def test_only_the_named_namespaces_are_watched(api_server: Any, until: Unt
         await until(lambda: [model.view.namespace for model in fleet.models] == ["c"])
 
 
+async def test_there_is_a_watch_for_each_of_many_namespaces(api_server: Any, until: Until) -> None:
+    names = [f"n{number}" for number in range(60)]
+    async with watching(*names) as fleet:
+        await until(lambda: fleet.is_synced and api_server.num_watches >= 120)
+        await api_server.put("inferencedeployments", deployment("m", names[-1]))
+        await until(lambda: len(fleet.models) == 1)
+
+
 @pytest.mark.parametrize("way", ["frozen", "mute"])
 async def test_a_watch_that_freezes_silently_costs_no_more_than_a_resync(api_server: Any, until: Until, way: str) -> None:
     await api_server.put("inferencedeployments", deployment("m"))

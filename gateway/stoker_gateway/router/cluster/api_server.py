@@ -195,6 +195,8 @@ async def connect(times: CallTimes = CallTimes()) -> AsyncIterator[ApiServer]:
         await _load(configuration)
     except (kubernetes_config.ConfigException, OSError) as error:
         raise ConfigError(f"no cluster to talk to: {error}; run in a pod, set KUBECONFIG, or name the models by --static-model") from error
+    # Each namespace has watches that stay open: no number of connections is the right limit.
+    configuration.connection_pool_maxsize = 0
     # A proxy stands in the kubeconfig or nowhere. Looking for one in the environment goes through a thread for each call.
     configuration.client_session_kwargs = {"trust_env": False}
     async with ApiClient(configuration=configuration) as client:
