@@ -1,4 +1,4 @@
-"""The access log: a line per request, when it has ended. Probes and scrapes are logged at level debug."""
+"""The access log: a line per request, when it has ended. Probes, scrapes and the fleet page's events are logged at level debug."""
 
 import logging
 
@@ -8,7 +8,7 @@ from stoker_gateway.router.routed_request import RoutedRequest
 logger = logging.getLogger("stoker_gateway.access")
 
 MAX_PATH_CHARACTERS = 200
-QUIET_ROUTES = frozenset(("/livez", "/readyz", "/health", "/metrics"))
+QUIET_ROUTES = frozenset(("/livez", "/readyz", "/health", "/metrics", "/fleet/events"))
 
 
 def log_access(record: RoutedRequest) -> None:

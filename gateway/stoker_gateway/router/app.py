@@ -13,6 +13,7 @@ from stoker_gateway.router.access_log import log_access
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.fleet_page.page import EVENTS_PATH, PAGE_PATH, FleetPage
 from stoker_gateway.router.gateway_metrics import CONTENT_TYPE, GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.models import get_model, list_models
@@ -31,8 +32,8 @@ PROXIED = frozenset(
 
 MODELS = "/v1/models"
 
-OPEN_PATHS = frozenset(("/livez", "/readyz", "/health", "/metrics"))
-"""What the kubelet and Prometheus ask for: no key is needed."""
+OPEN_PATHS = frozenset(("/livez", "/readyz", "/health", "/metrics", PAGE_PATH))
+"""What the kubelet and Prometheus ask for, and a page that asks for a key itself: none is needed."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,7 +54,7 @@ class GatewayApp:
         self._lifecycle = lifecycle
         self._admission = admission
         self._metrics = metrics
-        self._observers: tuple[Observer, ...] = (log_access, metrics.observe)
+        self.observers: tuple[Observer, ...] = (log_access, metrics.observe)
         self._own: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/livez": self._livez,
             "/readyz": self._readyz,
@@ -61,6 +62,9 @@ class GatewayApp:
             "/metrics": self._show_metrics,
             MODELS: self._models,
         }
+
+    def add_page(self, page: FleetPage) -> None:
+        self._own |= {PAGE_PATH: page.show, EVENTS_PATH: page.tell}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,7 +78,7 @@ class GatewayApp:
             record.error = record.error or "client_disconnected"
         finally:
             record.seconds = perf_counter() - record.started
-            for observe in self._observers:
+            for observe in self.observers:
                 observe(record)
 
     async def _answer_or_fail(self, exchange: Exchange) -> None:

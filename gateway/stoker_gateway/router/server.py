@@ -26,6 +26,8 @@ from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.discovery import Discovery
 from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.fleet_page.feed import FleetFeed
+from stoker_gateway.router.fleet_page.page import FleetPage
 from stoker_gateway.router.gateway_metrics import GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.proxy import Proxy
@@ -65,12 +67,14 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     metrics = GatewayMetrics(fleet, admission)
     fleet.listeners += [admission.on_fleet_change, metrics.on_fleet_change]
     proxy = Proxy(fleet, pools, lifecycle.drain, admission, config.max_body_bytes)
-    app = surround(GatewayApp(fleet, proxy, lifecycle, admission, metrics), config.cors_allow_origins)
+    app = GatewayApp(fleet, proxy, lifecycle, admission, metrics)
+    feed = FleetFeed(fleet, admission)
+    app.add_page(FleetPage(feed, admission))
     watching_keys = None if keys is None else asyncio.create_task(keys.watch())
     watching = asyncio.create_task(discovery.run(fleet))
     watching.add_done_callback(lambda _: lifecycle.request_abort())
     try:
-        report = await _serve_until_end(app, proxy, lifecycle, listener)
+        report = await _serve_until_end(surround(app, config.cors_allow_origins), proxy, lifecycle, listener, feed)
     finally:
         pools.close()
         if watching_keys is not None:
@@ -82,7 +86,7 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     return report
 
 
-async def _serve_until_end(app: ASGIApp, proxy: Proxy, lifecycle: Lifecycle, listener: socket.socket) -> DrainReport:
+async def _serve_until_end(app: ASGIApp, proxy: Proxy, lifecycle: Lifecycle, listener: socket.socket, feed: FleetFeed) -> DrainReport:
     """Serves until drained, then closes the connections."""
     server = make_server(app, ClientProtocol)
     lifecycle.on_drain = lambda: lifecycle.drain.last_answers(server.clients())
@@ -94,6 +98,7 @@ async def _serve_until_end(app: ASGIApp, proxy: Proxy, lifecycle: Lifecycle, lis
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_serve_connections(server, listener))
         report = await lifecycle.drain.run(_can_finish, proxy.abort_all)
+        feed.close()
         server.should_exit = True
     return report
 

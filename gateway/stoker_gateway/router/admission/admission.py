@@ -20,6 +20,10 @@ class Admission:
         self._queues: dict[str, ModelQueue] = {}
 
     @property
+    def asks_for_key(self) -> bool:
+        return self._keys is not None
+
+    @property
     def key_faults(self) -> tuple[str, ...]:
         return () if self._keys is None else self._keys.faults
 
