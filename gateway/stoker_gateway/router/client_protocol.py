@@ -1,8 +1,13 @@
 """HTTP/1.1 with one client: the api's protocol, and what a server that passes requests on must not let through."""
 
 import asyncio
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from stoker_gateway.api.http_protocol import HttpProtocol
+from stoker_gateway.router.request_parser import RequestParser
 
 ABORT = "stoker.abort"
 """ASGI extension: ends the connection at once, so that its client sees that an answer was cut."""
@@ -14,12 +19,20 @@ MAX_PIPELINED = 16
 """Requests that one connection may send before it has the answer to the first."""
 
 
+class RefusedRequestError(Exception):
+    """Ends the parser's work; never seen outside."""
+
+
 class ClientProtocol(HttpProtocol):
     """Trailers are dropped: a server must not take them for headers."""
 
     _is_head = True
     _num_hosts = 0
     _stall_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.parser = RequestParser(self)  # type: ignore[assignment]
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -36,10 +49,9 @@ class ClientProtocol(HttpProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_head = False
-        if self._num_hosts > 1 or (not self._num_hosts and self.parser.get_http_version() == "1.1"):
-            raise ValueError("not exactly one Host")
-        if len(self.pipeline) >= MAX_PIPELINED:
-            raise ValueError("too many pipelined requests")
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1") or self._num_hosts > 1 or (not self._num_hosts and version == "1.1") or len(self.pipeline) >= MAX_PIPELINED:
+            raise RefusedRequestError
         super().on_headers_complete()
 
     def pause_writing(self) -> None:

@@ -14,6 +14,7 @@ from stoker_gateway.router.admission.answer_tokens import AnswerTokens
 from stoker_gateway.router.admission.caller import ANYONE, Caller
 from stoker_gateway.router.client_protocol import ABORT
 from stoker_gateway.router.lifecycle import Lifecycle
+from stoker_gateway.router.response_error import response_error_event
 from stoker_gateway.router.routed_request import RoutedRequest, request_id
 from stoker_gateway.router.upstream_connection import Header
 
@@ -144,11 +145,14 @@ class Exchange:
             return
 
     def _last_event(self, error: ApiError) -> bytes:
-        """An event that was cut is ended first."""
+        """In the shape of the API that was asked. An event that was cut is ended first."""
         before = b"" if self._last_piece.endswith(b"\n\n") else b"\n\n"
         path: str = self.scope["path"]
-        body = self._error_body(error)
-        return before + (named_event("error", body) if path.startswith(("/v1/messages", "/v1/responses")) else error_event(error))
+        if path.startswith("/v1/responses"):
+            return before + response_error_event(error, self._last_piece)
+        if is_messages(self.scope):
+            return before + named_event("error", self._error_body(error))
+        return before + error_event(error)
 
     def _error_body(self, error: ApiError) -> bytes:
         return messages_error(error, self.record.request_id) if is_messages(self.scope) else error.body()
