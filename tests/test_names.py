@@ -10,6 +10,7 @@ import yaml
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.version import __version__
 from stoker_gateway.api.metrics import Metrics
+from stoker_gateway.router.cluster import names as gateway_names
 from stoker_operator import names
 from stoker_operator.crd import crd_yaml
 from stoker_operator.v1alpha1 import InferenceDeployment
@@ -33,7 +34,7 @@ def test_versions_agree() -> None:
     assert project["version"] == __version__
 
 
-@pytest.mark.parametrize(("component", "module"), [(names.API, names.API_MODULE), (names.ENGINE, names.ENGINE_MODULE)])
+@pytest.mark.parametrize(("component", "module"), [(names.API, names.API_MODULE), (names.ENGINE, names.ENGINE_MODULE), (names.GATEWAY, names.GATEWAY_MODULE)])
 def test_a_component_has_one_name_in_its_program_and_module(component: str, module: str) -> None:
     (script,) = entry_points(group="console_scripts", name=f"stoker-{component}")
     assert script.value == f"{module}.__main__:main"
@@ -45,3 +46,11 @@ def test_every_metric_of_ours_has_our_prefix() -> None:
     metric_names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
     assert metric_names
     assert [name for name in metric_names if not name.startswith(("stoker_", "process_"))] == []
+
+
+def test_the_gateway_and_the_operator_mean_the_same_objects() -> None:
+    kind = gateway_names.INFERENCE_DEPLOYMENTS
+    assert (kind.group, kind.version, kind.plural) == (names.GROUP, names.VERSION, names.PLURAL)
+    assert (gateway_names.API_VERSION, gateway_names.KIND) == (names.API_VERSION, names.KIND)
+    assert (gateway_names.INFERENCE_DEPLOYMENT_LABEL, gateway_names.HTTP_PORT_NAME) == (names.INFERENCE_DEPLOYMENT_LABEL, names.HTTP_PORT_NAME)
+    assert gateway_names.FIELD_MANAGER != names.FIELD_MANAGER
