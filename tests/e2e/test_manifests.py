@@ -11,7 +11,7 @@ from cluster.cluster import Cluster, Manifest, pod_security
 from stoker_operator.names import FIELD_MANAGER
 from stoker_operator.resources.children import render_children
 from stoker_operator.resources.containment import contains
-from stoker_operator.resources.context import Defaults, DeploymentStrategy, RenderContext
+from stoker_operator.resources.context import Defaults, DeploymentStrategy, GatewayAddress, RenderContext
 from stoker_operator.v1alpha1 import InferenceDeployment
 
 OWNER = "owner"
@@ -85,7 +85,7 @@ def context(cluster: Cluster, namespace: str) -> RenderContext:
     return RenderContext(
         uid=cluster.get("ConfigMap", OWNER, namespace)["metadata"]["uid"],
         defaults=Defaults("stoker-engine:1", "stoker-api:1", "IfNotPresent"),
-        gateway_namespace="gateways",
+        gateway=GatewayAddress("stoker-gateway", "gateways", 80),
         operator_namespace="stoker-system",
         rendered_by="now",
         strategy=DeploymentStrategy("RollingUpdate", "25%", 0),
