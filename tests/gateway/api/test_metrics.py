@@ -62,6 +62,17 @@ def test_both_pages_have_the_same_values(metrics: Metrics) -> None:
     assert [ours[name] for name in pairs] == [theirs[name] for name in pairs.values()] == [2, 0.5, 5, 3, 7, 1]
 
 
+def test_an_endpoint_picker_finds_what_the_model_server_protocol_names(metrics: Metrics) -> None:
+    metrics.record(SchedulerStats(num_running=2, num_waiting=1, kv_cache_usage=0.5), IterationStats())
+    families = {family.name: family for family in text_string_to_metric_families(metrics.render_vllm(STATUS).decode())}
+    gauges = {"vllm:num_requests_waiting": 1, "vllm:num_requests_running": 2, "vllm:kv_cache_usage_perc": 0.5, "vllm:cache_config_info": 1}
+    for name, value in gauges.items():
+        (sample,) = families[name].samples
+        assert (families[name].type, sample.name, sample.value) == ("gauge", name, value)
+    labels = families["vllm:cache_config_info"].samples[0].labels
+    assert (labels["block_size"], labels["num_gpu_blocks"]) == ("16", "64")
+
+
 def test_every_sample_is_labeled_with_the_model(metrics: Metrics) -> None:
     page = metrics.render_vllm(STATUS).decode()
     for family in text_string_to_metric_families(page):
