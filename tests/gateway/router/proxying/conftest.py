@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from stoker_gateway.api.drain import Drain
-from stoker_gateway.api.http_server import listen, make_server
+from stoker_gateway.api.http_server import make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.app import GatewayApp
 from stoker_gateway.router.client_protocol import ClientProtocol
@@ -22,7 +22,7 @@ from stoker_gateway.router.gateway_metrics import GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.proxy import Proxy
 from stoker_gateway.router.routed_request import RoutedRequest
-from stoker_gateway.router.traffic import RetryConfig, TimeoutConfig, TrafficConfig
+from stoker_gateway.router.traffic import TrafficConfig
 from stoker_gateway.router.upstream_pools import UpstreamPools
 
 
@@ -82,7 +82,7 @@ def wire() -> type[Wire]:
 
 @dataclass
 class Replica:
-    """Answers each request by `answer`; one that raises ends the connection."""
+    """Is ready, and answers each request by `answer`; one that raises ends the connection."""
 
     answer: Answer = hello
     requests: list[Request] = field(default_factory=list)
@@ -114,6 +114,9 @@ class Replica:
         try:
             while True:
                 request = await _read(reader)
+                if request.line.startswith("GET /readyz "):
+                    writer.write(Wire.plain(b"{}"))
+                    continue
                 self.requests.append(request)
                 await self._answer(request, reader, writer)
         except (OSError, EOFError, asyncio.CancelledError):
@@ -190,7 +193,7 @@ def view(addresses: list[Address], traffic: TrafficConfig) -> tuple[DeploymentVi
 StartReplica = Callable[..., Awaitable[Replica]]
 StartGateway = Callable[..., Awaitable[Gateway]]
 
-QUICK = TrafficConfig(load_balancing="RoundRobin", retry=RetryConfig(attempts=2), timeouts=TimeoutConfig(connect="300ms", stream_idle="120s"))
+IN_TURN = TrafficConfig(load_balancing="RoundRobin")
 
 
 @pytest.fixture
@@ -210,7 +213,7 @@ async def start_gateway() -> AsyncIterator[StartGateway]:
     """`start_gateway(*replicas or addresses, traffic=…)`: synced, with these endpoints, in turn."""
     async with AsyncExitStack() as stack:
 
-        async def start(*replicas: Replica | Address, traffic: TrafficConfig = QUICK, max_body_bytes: int = 1 << 20) -> Gateway:
+        async def start(*replicas: Replica | Address, traffic: TrafficConfig = IN_TURN, max_body_bytes: int = 1 << 20) -> Gateway:
             lifecycle = Lifecycle(Drain(30.0), 0.0)
             fleet, pools, records = Fleet(), UpstreamPools(), list[RoutedRequest]()
             fleet.listeners.append(pools.forget)
@@ -220,12 +223,11 @@ async def start_gateway() -> AsyncIterator[StartGateway]:
             proxy = Proxy(fleet, pools, lifecycle.drain, admission, max_body_bytes)
             app = GatewayApp(fleet, proxy, lifecycle, admission, metrics)
             app.observers += (records.append,)
-            listener = stack.enter_context(listen("127.0.0.1", 0))
             server = make_server(surround(app, ()), ClientProtocol)
             server.config.load()
             # Without the server's own loop, which would take a fifth of a second of each test.
-            accepting = await asyncio.get_running_loop().create_server(lambda: ClientProtocol(server.config, server.server_state, {}), sock=listener)
-            port = listener.getsockname()[1]
+            accepting = await asyncio.get_running_loop().create_server(lambda: ClientProtocol(server.config, server.server_state, {}), "127.0.0.1", 0)
+            port = accepting.sockets[0].getsockname()[1]
 
             async def stop() -> None:
                 accepting.close()

@@ -49,16 +49,17 @@ async def test_a_client_that_leaves_ends_the_request_at_its_replica(start_replic
     assert (gateway.records[0].status, gateway.records[0].error) == (200 if kind == "stream" else 499, "client_disconnected")
 
 
-async def test_many_clients_that_leave_at_once_leave_nothing_behind(start_replica: Any, start_gateway: Any, wire: Any, until: Any) -> None:
+@pytest.mark.parametrize("num_clients", [50, pytest.param(1000, marks=pytest.mark.stress)])
+async def test_many_clients_that_leave_at_once_leave_nothing_behind(start_replica: Any, start_gateway: Any, wire: Any, until: Any, num_clients: int) -> None:
     replica = await start_replica(streaming(wire, then=forever))
     gateway = await start_gateway(replica)
-    clients = [await gateway.connect() for _ in range(200)]
+    clients = [await gateway.connect() for _ in range(num_clients)]
     for _, writer in clients:
         writer.write(wire.post(b'{"model":"m"}'))
-    await until(lambda: len(replica.requests) == 200)
+    await until(lambda: len(replica.requests) == num_clients)
     for _, writer in clients:
         writer.transport.abort()
-    await until(lambda: replica.num_open == 0 and len(gateway.records) == 200)
+    await until(lambda: replica.num_open == 0 and len(gateway.records) == num_clients)
     assert gateway.num_in_flight == gateway.lifecycle.drain.num_in_flight == 0
 
 

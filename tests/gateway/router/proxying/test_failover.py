@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stoker_gateway.router.fleet_view import Address
-from stoker_gateway.router.traffic import RetryConfig, TrafficConfig
+from stoker_gateway.router.traffic import RetryConfig, TimeoutConfig, TrafficConfig
 
 
 @pytest.fixture
@@ -41,11 +41,12 @@ async def test_a_request_that_cannot_connect_is_answered_by_another_replica(star
 
 async def test_a_black_hole_costs_the_connect_timeout_once_and_others_nothing(start_replica: Any, start_gateway: Any, silent_address: Address) -> None:
     replica = await start_replica()
-    gateway = await start_gateway(silent_address, replica)
+    traffic = TrafficConfig(load_balancing="RoundRobin", timeouts=TimeoutConfig(connect="500ms"))
+    gateway = await start_gateway(silent_address, replica, traffic=traffic)
     responses = await asyncio.gather(*(gateway.post() for _ in range(20)))
     assert {response.status_code for response in responses} == {200}
     seconds = [record.seconds for record in gateway.records]
-    assert sum(second > 0.25 for second in seconds) == sum(record.attempts == 2 for record in gateway.records) == 10
+    assert sum(second > 0.45 for second in seconds) == sum(record.attempts == 2 for record in gateway.records) == 10
     before = len(gateway.records)
     assert (await gateway.post()).status_code == (await gateway.post()).status_code == 200
     assert [record.attempts for record in gateway.records[before:]] == [1, 1]
