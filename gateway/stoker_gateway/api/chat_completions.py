@@ -19,6 +19,7 @@ from stoker_gateway.api.generation import (
     last_output,
     off_loop_if_long,
     prompt_logprobs_size,
+    reading_size,
     request_options,
     stream_response,
 )
@@ -36,11 +37,11 @@ from stoker_gateway.openai.request import ChatCompletionRequest
 
 async def create_chat_completion(state: ApiState, http_request: Request) -> Response:
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
-    request = await off_loop_if_long(len(body), lambda: decode_chat_completion_request(body))
+    request = await off_loop_if_long(reading_size(body), lambda: decode_chat_completion_request(body))
     state.check_model(request.model)
     params = chat_sampling_params(request, state.sampling_defaults)
     state.check_ready()
-    rendered = await off_loop_if_long(len(body), lambda: render_chat(state, request))
+    rendered = await off_loop_if_long(reading_size(body), lambda: render_chat(state, request))
     plan = plan_chat(state.chat_format, state.tokenizer, request, rendered.text, params)
     prompt = await truncated(state, rendered, request.truncate_prompt_tokens, params)
     request_id = request_id_of(http_request, "chatcmpl")

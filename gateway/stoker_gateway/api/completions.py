@@ -18,7 +18,7 @@ from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.completion_choices import PromptChoices
 from stoker_gateway.api.completion_stream import CompletionStream
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
-from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size, request_options, stream_response
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size, reading_size, request_options, stream_response
 from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.merge import merge
 from stoker_gateway.api.prompt_truncation import truncated
@@ -34,7 +34,7 @@ Outputs = AsyncGenerator[tuple[int, RequestOutput]]
 
 async def create_completion(state: ApiState, http_request: Request) -> Response:
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
-    request = await off_loop_if_long(len(body), lambda: decode_completion_request(body))
+    request = await off_loop_if_long(reading_size(body), lambda: decode_completion_request(body))
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")
     params = completion_sampling_params(request, state.sampling_defaults)

@@ -47,6 +47,13 @@ async def off_loop_if_long(size: int, work: Callable[[], ResultT]) -> ResultT:
     return work() if size <= MAX_INLINE_WORK else await asyncio.to_thread(work)
 
 
+def reading_size(body: bytes) -> int:
+    """What it costs to decode or to render a request, as a size for `off_loop_if_long`: a millisecond for 8 KiB of the shortest messages, and for text far
+    less than the way to a thread and back.
+    """
+    return len(body) // 2
+
+
 def prompt_logprobs_size(output: RequestOutput) -> int:
     """What it costs to show the prompt's log probabilities in the output's choices, as a size for `off_loop_if_long`."""
     return _POSITION_SIZE * len(output.prompt_logprobs or ()) * len(output.outputs)
