@@ -189,28 +189,26 @@ def first_metrics(bench: Bench, tokenizer: Tokenizer, count: int, number: int) -
     firsts, tokenizations = [], []
     with bench.server.engine(Script(default_reply=bench.reply)):
         for _ in range(count):
-            content, rendered = chat_prompt(tokenizer, [source.choice(words) for _ in range(PROMPT_LEN)])
+            content, seconds = chat_prompt(tokenizer, [source.choice(words) for _ in range(PROMPT_LEN)])
+            tokenizations.append(seconds)
             firsts.append(seconds_to_first_token(bench.server.port, content))
-            start = perf_counter()
-            tokenizer.encode_chat(rendered)
-            tokenizations.append(perf_counter() - start)
     ttft, tokenization = statistics.median(firsts), statistics.median(tokenizations)
     return {"added": 1000 * (ttft - tokenization), "ttft": 1000 * ttft, "tokenization": 1000 * tokenization}
 
 
-def chat_prompt(tokenizer: Tokenizer, word_ids: list[int]) -> tuple[str, str]:
-    """A message of the first of these words, and the chat that is rendered of it, PROMPT_LEN tokens long."""
+def chat_prompt(tokenizer: Tokenizer, word_ids: list[int]) -> tuple[str, float]:
+    """A message of the first of these words whose chat is PROMPT_LEN tokens long, and how many seconds it took to tokenize that, for the first time: a
+    tokenizer remembers words."""
     renderer = Renderer(tokenizer)
-
-    def rendered(content: str) -> str:
-        return renderer.render_chat([{"role": "user", "content": content}]).text
-
-    num_around = len(tokenizer.encode_chat(rendered("x"))) - 1
+    num_around = len(tokenizer.encode_chat(renderer.render_chat([{"role": "user", "content": "x"}]).text)) - 1
     content = b"".join(map(tokenizer.token_bytes, word_ids[: PROMPT_LEN - num_around])).decode()
-    text = rendered(content)
-    if len(tokenizer.encode_chat(text)) != PROMPT_LEN:
-        raise RuntimeError(f"a chat of {len(tokenizer.encode_chat(text))} tokens, not {PROMPT_LEN}; its words are no tokens of their own")
-    return content, text
+    text = renderer.render_chat([{"role": "user", "content": content}]).text
+    start = perf_counter()
+    num_tokens = len(tokenizer.encode_chat(text))
+    seconds = perf_counter() - start
+    if num_tokens != PROMPT_LEN:
+        raise RuntimeError(f"a chat of {num_tokens} tokens, not {PROMPT_LEN}; its words are no tokens of their own")
+    return content, seconds
 
 
 def seconds_to_first_token(port: int, content: str) -> float:
