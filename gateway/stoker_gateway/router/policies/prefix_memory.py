@@ -8,20 +8,22 @@ from stoker_gateway.router.endpoint import Endpoint
 MAX_BLOCKS = 32_768
 """Of one model: some 10 MB here, and more than the caches of ten replicas hold of different prompts of a few KiB."""
 
+Holders = tuple[Endpoint, ...]
+
 
 class PrefixMemory:
     """What the replicas' prefix caches probably have. A replica that has forgotten costs its own prefill, no more."""
 
     def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
         self._max_blocks = max_blocks
-        self._holders: OrderedDict[int, tuple[Endpoint, ...]] = OrderedDict()
+        self._holders: OrderedDict[int, Holders] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._holders)
 
-    def holders(self, hashes: Sequence[int]) -> list[tuple[Endpoint, ...]]:
+    def holders(self, hashes: Sequence[int]) -> list[Holders]:
         """For each leading block that is known, those that have had it with all before it."""
-        found: list[tuple[Endpoint, ...]] = []
+        found: list[Holders] = []
         for block in hashes:
             if (holders := self._holders.get(block)) is None:
                 break
