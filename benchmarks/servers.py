@@ -46,26 +46,26 @@ def engine_settings(options: Options, num_blocks: int) -> dict[str, str]:
     return {"dtype": "bfloat16", "max-model-len": str(MAX_MODEL_LEN), "num-blocks-override": str(num_blocks), "log-level": "warning", **options.settings}
 
 
-def manifest(model_uri: str, settings: Mapping[str, str]) -> str:
-    """The InferenceDeployment that `stoker up` is given."""
+def manifest(model_uri: str, settings: Mapping[str, str], **spec: object) -> str:
+    """The InferenceDeployment that `stoker up` is given; `spec` is what else is in it."""
     engine = {re.sub(r"-(\w)", lambda match: match[1].upper(), name): yaml.safe_load(value) for name, value in settings.items()}
     return yaml.safe_dump(
         {
             "apiVersion": "stoker.dev/v1alpha1",
             "kind": "InferenceDeployment",
             "metadata": {"name": "benchmark"},
-            "spec": {"model": {"uri": model_uri, "servedName": SERVED_NAME}, "engine": engine},
+            "spec": {"model": {"uri": model_uri, "servedName": SERVED_NAME}, "engine": engine, **spec},
         }
     )
 
 
 @contextmanager
-def stoker_server(model_uri: str, settings: Mapping[str, str]) -> Iterator[Server]:
+def stoker_server(model_uri: str, settings: Mapping[str, str], **spec: object) -> Iterator[Server]:
     """`stoker up -f` on a file with this model, from start to stop."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
         path = Path(folder, "manifest.yaml")
-        path.write_text(manifest(model_uri, settings), encoding="utf-8")
+        path.write_text(manifest(model_uri, settings, **spec), encoding="utf-8")
         command = [str(Path(sys.executable).with_name("stoker")), "up", "-f", str(path), "--port", str(port)]
         with _running(command, {}, port, Path(folder, "log")) as server:
             yield server
