@@ -8,6 +8,9 @@ from stoker_gateway.router.replica_probe import probe
 from stoker_gateway.router.static_model import StaticModel
 
 POLL_SECONDS = 0.5
+NOT_READY_SECONDS = 0.1
+"""Between two looks at one that is not ready: requests may wait for it."""
+
 MAX_SILENCES = 3
 """Polls without an answer, in a row, after which a replica counts as not ready: one that is busy may miss one. A 503 counts at once."""
 
@@ -35,7 +38,7 @@ class StaticSource:
     async def _watch(self, address: Address, on_view: Callable[[FleetView], None]) -> None:
         num_silences = 0
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS if self._ready[address] else NOT_READY_SECONDS)
             answer = await probe(address, READINESS_PATH)
             num_silences = num_silences + 1 if answer is None else 0
             is_ready = self._ready[address] and num_silences < MAX_SILENCES if answer is None else answer.status == 200
