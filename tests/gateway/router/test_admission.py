@@ -233,6 +233,7 @@ async def test_nothing_waits_here_where_nothing_may() -> None:
     assert (await _refusal(queue.wait(ANYONE))).status == 503
 
 
+@pytest.mark.case("C102")
 async def test_who_has_waited_too_long_is_told() -> None:
     queue = ModelQueue(_model(num_replicas=0, timeout="1s"))
     error = await _refusal(queue.wait(ANYONE))

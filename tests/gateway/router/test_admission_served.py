@@ -157,6 +157,7 @@ async def test_requests_are_let_in_by_keys_held_without_replicas_and_counted(tmp
         assert not [name for sample in samples for name in sample if "stranger" in name or "nowhere" in name]
 
 
+@pytest.mark.case("C102")
 @pytest.mark.parametrize(("num_asked", "bound"), [(50, 20), pytest.param(500, 256, marks=pytest.mark.stress)])
 async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_comes(tmp_path: Path, num_asked: int, bound: int) -> None:
     async with _replica() as replica:
@@ -182,6 +183,7 @@ async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_come
             assert replica.num_asked == bound
 
 
+@pytest.mark.case("C102")
 async def test_a_client_that_leaves_while_it_waits_is_not_waited_for(tmp_path: Path) -> None:
     async with _replica() as replica:
         replica.is_ready = False

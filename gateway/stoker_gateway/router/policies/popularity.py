@@ -5,7 +5,7 @@ from collections import Counter, deque
 WINDOW = 256
 """Requests."""
 
-FEW = 32
+FEW = 16
 """Fewer say nothing yet: until there are so many, others are thought to have been asked about something else."""
 
 
