@@ -44,7 +44,7 @@ class Observed:
 
     `rendering` speaks of the Deployment as it is after the reconcile's writes. `decode_error` says why the InferenceDeployment could not be read,
     `missing_fields` which fields the API server drops of any, because the CustomResourceDefinition is older than this operator,
-    `unknown_kinds` what of what the spec asks for no definition is installed of.
+    `unknown_kinds` the kinds that the spec asks for and that cannot be made here.
     """
 
     generation: int

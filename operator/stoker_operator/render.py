@@ -46,7 +46,7 @@ class Renderer:
         return render_children(deployment, context)
 
     def unknown_kinds(self, deployment: InferenceDeployment) -> tuple[str, ...]:
-        """What the spec asks for and the API server does not know."""
+        """What the spec asks for and cannot be made here."""
         return tuple(f"{kind.kind} ({kind.api_version})" for kind in asked_for(deployment) if kind not in self._relist.extensions)
 
     def forget(self, key: Key) -> None:

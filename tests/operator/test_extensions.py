@@ -45,6 +45,7 @@ class LocalApiServer:
     objects: dict[ClusterKind, dict[tuple[str, str], KubeObject]] = field(default_factory=lambda: defaultdict(dict))
     writes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    forbidden: set[ClusterKind] = field(default_factory=set)
     version: int = 10
 
     def install(self, *kinds: ClusterKind) -> None:
@@ -75,6 +76,8 @@ class LocalApiServer:
         for kind in self.known:
             if request.path == f"/apis/{kind.group}/{kind.version}":
                 return 200, {"resources": [{"name": each.plural} for each in self.known if each.api_version == kind.api_version]}
+            if kind in self.forbidden and request.path.startswith(kind.path(KEY[0])):
+                return 403, {"kind": "Status", "reason": "Forbidden", "message": "not yours"}
             if request.path == kind.path(KEY[0]):
                 return self._of_all(request.method, kind, body)
             if request.path in (kind.path(*KEY), f"{kind.path(*KEY)}/status"):
@@ -206,3 +209,17 @@ async def test_a_definition_that_is_taken_away_stops_nothing_and_one_that_comes_
     operator.server.install(HTTP_ROUTE)
     await operator.resync()
     assert "HTTPRoute" in operator.server.kinds_of(KEY)
+
+
+async def test_a_kind_that_the_operator_may_not_list_is_told_and_made_when_it_may(operator: Operator, caplog: pytest.LogCaptureFixture) -> None:
+    operator.server.install(*EXTENSIONS)
+    operator.server.forbidden.add(HTTP_ROUTE)
+    operator.want(WANTED)
+    await operator.resync()
+    await operator.resync()
+    assert operator.server.kinds_of(KEY) == {"InferencePool", "PodMonitor"}
+    assert operator.accepted[:2] == ("True", "UnknownKind")
+    assert caplog.text.count("No HTTPRoute will be made: not yours") == 1
+    operator.server.forbidden.clear()
+    await operator.resync()
+    assert operator.server.kinds_of(KEY) == {"HTTPRoute", "InferencePool", "PodMonitor"}

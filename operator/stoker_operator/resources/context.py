@@ -38,7 +38,7 @@ class DeploymentStrategy:
 @dataclass(frozen=True, slots=True)
 class RenderContext:
     """`uid` is the InferenceDeployment's; `rendered_by` the hash of this operator and its defaults; `live` the Deployment as it is, if there is one;
-    `extensions` the kinds besides Kubernetes' own that the API server knows.
+    `extensions` the kinds besides Kubernetes' own that can be made here.
     """
 
     uid: str

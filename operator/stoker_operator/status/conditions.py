@@ -124,6 +124,6 @@ def _spec_accepted(verdict: Verdict, observed: Observed) -> Finding:
         words = f"The CustomResourceDefinition is older than the operator: the API server drops {', '.join(observed.missing_fields)}; apply `stoker crd`."
         return Finding("SpecAccepted", "True", "OutdatedDefinition", one_line(words))
     if observed.unknown_kinds:
-        words = f"The cluster does not know {', '.join(observed.unknown_kinds)}: what the spec asks for of it is made when its definition is installed."
+        words = f"Not made yet: {', '.join(observed.unknown_kinds)}. The cluster does not know the kind, or the operator has no right to it."
         return Finding("SpecAccepted", "True", "UnknownKind", one_line(words))
     return Finding("SpecAccepted", "True", "Accepted", "The API server took every object.")
