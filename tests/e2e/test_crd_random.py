@@ -67,6 +67,14 @@ VALUES: dict[str, list[Any]] = {
     "availability.maxUnavailable": [0, "10%", "x"],
     "network.policy": ["Restricted", "None", "Open"],
     "monitoring.podMonitor": [True, "true"],
+    "gatewayApi.httpRoute": [
+        {"parentRefs": [{"name": "a"}]},
+        {"parentRefs": []},
+        {"parentRefs": [{"name": "a"}], "backend": "InferencePool"},
+        {"parentRefs": [{"name": "a"}], "requestTimeout": "1d"},
+        {"parentRefs": [{"name": "a", "sectionName": ""}], "hostnames": ["*"]},
+    ],
+    "gatewayApi.inferencePool": [{"endpointPickerRef": {"name": "e"}}, {"endpointPickerRef": {"name": "e", "port": 0}}, {}],
     "podTemplate.metadata.labels": [{"a": "b"}, {"stoker.dev/inference-deployment": "a"}, {"a": "b c"}],
     "podTemplate.spec": [
         {},
