@@ -22,8 +22,8 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(mirror, "MAX_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(routable, "MIN_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(routable, "MAX_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(routable, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(routable, "MAX_PAUSE_SECONDS", 0.04)
+    monkeypatch.setattr(routable, "AGAIN_SECONDS", 0.1)
 
 
 def deployment(name: str, created: str = "2026-01-01T00:00:00Z", served_name: str = "m") -> Manifest:
@@ -79,17 +79,17 @@ async def test_the_status_says_whether_the_gateway_serves_the_name(api_server: A
 
 
 async def test_gateways_that_see_the_same_write_it_once_and_then_rest(api_server: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routable, "MAX_PAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(routable, "MAX_PAUSE_SECONDS", 0.2)
     await api_server.put(PLURAL, deployment("old"))
     await api_server.put("endpointslices", endpoint_slice("old"))
     async with AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(gateway())
         await until(lambda: condition(api_server, "old"))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.25)
         assert len(api_server.applied) <= 3
         written = api_server.version
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.15)
         assert api_server.version == written
 
 

@@ -52,7 +52,7 @@ async def test_a_replica_is_ready_while_its_readyz_says_so(replica: Any, until: 
 
 
 async def test_a_replica_that_is_silent_is_not_ready_and_holds_up_no_other(replica: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_probe, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(replica_probe, "PROBE_SECONDS", 0.1)
     async with replica(READY) as silent, replica(READY) as other:
         models = parse_static_models([f"a=127.0.0.1:{silent.port}", f"b=127.0.0.1:{other.port}"])
         async with running(StaticSource(models)) as fleet:
@@ -76,7 +76,7 @@ async def test_a_source_without_replicas_tells_so_and_goes_on() -> None:
     [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b" " * 200_000],
 )
 async def test_a_probe_that_reads_nothing_whole_has_no_answer(replica: Any, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_probe, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(replica_probe, "PROBE_SECONDS", 0.1)
     async with replica(answer) as one:
         assert await probe(Address("127.0.0.1", one.port), "/readyz") is None
 
