@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 
-WINDOW = 256
+WINDOW = 128
 """Requests."""
 
 FEW = 16

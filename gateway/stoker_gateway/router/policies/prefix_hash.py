@@ -8,6 +8,7 @@ Zadimoghaddam).
 """
 
 from collections.abc import Mapping, Sequence
+from random import random
 
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.policies.popularity import Popularity
@@ -59,7 +60,8 @@ def _holder(known: Sequence[Holders], num_blocks: int, loads: Mapping[Endpoint, 
         holders = [holder for holder in known[depth - 1] if holder in loads]
         if not holders:
             continue
-        best = min(holders, key=loads.__getitem__)
+        # Any of those that are alike: several gateways must not all take the same one.
+        best = min(holders, key=lambda holder: (loads[holder], random()))
         share = BOUNDARIES[depth - 1] / BOUNDARIES[num_blocks - 1]
         if loads[best] < _bound(loads, share):
             return best
