@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker_engine.config import seconds
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
@@ -18,6 +18,7 @@ from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head, returned_headers
 from stoker_gateway.router.held_stream import error_of, heartbeats
+from stoker_gateway.router.model_field import with_model
 from stoker_gateway.router.policy import RoutingKey
 from stoker_gateway.router.request_body import RequestBody, parse_body, read_body
 from stoker_gateway.router.served_model import ServedModel
@@ -70,6 +71,8 @@ class Proxy:
             body = parse_body(await read_body(exchange, self._max_body_bytes, self._drain))
             model = self._find(body.model)
             exchange.record.model = model.names[0]
+            if body.model not in model.view.served_names:
+                body = replace(body, raw=with_model(body.raw, model.view.served_names[0]))
             async with cancelled_by_disconnect(exchange.receive):
                 await self._forward_in_time(exchange, model, body)
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""A request's body: read whole, bounded in size and time, and what of it decides where it goes. It is never written anew."""
+"""A request's body: read whole, bounded in size and time, and what of it decides where it goes. But for a model's other name it is never written anew."""
 
 import asyncio
 from dataclasses import dataclass

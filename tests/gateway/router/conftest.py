@@ -35,6 +35,7 @@ class Replica:
 
     answer: bytes
     num_requests: int = 0
+    last_body: bytes = b""
     port: int = 0
     serving: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -45,7 +46,7 @@ class Replica:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             _, _, length = head.partition(b"content-length: ")
-            await reader.readexactly(int(length.split(b"\r\n")[0] or 0))
+            self.last_body = await reader.readexactly(int(length.split(b"\r\n")[0] or 0))
             self.num_requests += 1
             writer.write(self.answer)
             await (reader.read() if not self.answer else writer.drain())

@@ -1,6 +1,7 @@
 """`stoker-gateway` as a process, with a cluster's API server and replicas over real sockets."""
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -85,7 +86,9 @@ async def test_a_gateway_follows_the_cluster_and_serves_on_without_it(api_server
             while await status(client, "/readyz") != 200:
                 await asyncio.sleep(0.02)
         assert sorted(model["id"] for model in (await client.get("/v1/models")).json()["data"]) == ["idle", "m"]
-        assert (await chat(client, "m")).json() == {"id": "answer"} == (await chat(client, "default/m")).json()
+        for name in ("m", "default/m"):
+            assert (await chat(client, name)).json() == {"id": "answer"}
+            assert json.loads(first.last_body)["model"] == "m", "the replica knows no other name"
         unknown, idle = await chat(client, "nobody"), await chat(client, "idle")
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
         assert idle.status_code == 503 and int(idle.headers["retry-after"]) > 0
