@@ -25,5 +25,5 @@ class Endpoint:
         return self.view.is_ready and not self.view.is_terminating
 
     def num_requests(self, now: float) -> int:
-        """How busy it is: its own number where that is fresh, with what this gateway has sent since; else only what this gateway knows."""
-        return self.num_in_flight if self.load is None else max(self.num_in_flight, self.load.num_requests(now))
+        """How busy it is: what this gateway has sent it, and what it told of others' requests where that is fresh."""
+        return self.num_in_flight if self.load is None else self.num_in_flight + self.load.num_others(now)

@@ -78,4 +78,4 @@ def _heard(endpoint: Endpoint, answer: ProbeAnswer | None) -> None:
         return
     now = asyncio.get_running_loop().time()
     rate = tokens_per_second(endpoint.load, now, told.generation_tokens)
-    endpoint.load = ReplicaLoad(now, told.running, told.waiting, told.kv_cache_usage, told.generation_tokens, rate)
+    endpoint.load = ReplicaLoad(now, told.running, told.waiting, told.kv_cache_usage, told.generation_tokens, rate, endpoint.num_in_flight)

@@ -23,12 +23,15 @@ class ReplicaLoad:
     tokens_per_second: float | None = None
     """Since it told before; None where that was too long ago."""
 
+    num_own: int = 0
+    """Requests of this gateway that it had then."""
+
     def is_fresh(self, now: float) -> bool:
         return now - self.time <= FRESH_SECONDS
 
-    def num_requests(self, now: float) -> int:
-        """0 where it is not fresh."""
-        return self.running + self.waiting if self.is_fresh(now) else 0
+    def num_others(self, now: float) -> int:
+        """Requests that did not come from this gateway; 0 where it is not fresh."""
+        return max(0, self.running + self.waiting - self.num_own) if self.is_fresh(now) else 0
 
 
 def tokens_per_second(before: ReplicaLoad | None, now: float, generation_tokens: int | None) -> float | None:

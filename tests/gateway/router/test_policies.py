@@ -46,6 +46,15 @@ def test_what_a_replica_tells_of_itself_counts_while_it_is_fresh() -> None:
     assert LeastRequest().choose([first, second], NO_KEY, NOW + FRESH_SECONDS + 1) is first
 
 
+def test_of_what_a_replica_tells_this_gateways_own_requests_are_counted_as_they_are_now() -> None:
+    (endpoint,) = _endpoints(1)
+    endpoint.load = ReplicaLoad(NOW, running=5, waiting=0, kv_cache_usage=0.5, num_own=3)
+    endpoint.num_in_flight = 1
+    assert endpoint.num_requests(NOW) == 3
+    endpoint.load = ReplicaLoad(NOW, running=2, waiting=0, kv_cache_usage=0.5, num_own=3)
+    assert endpoint.num_requests(NOW) == 1
+
+
 def test_of_many_replicas_the_busiest_gets_nothing_and_all_others_something() -> None:
     endpoints = _endpoints(5)
     endpoints[3].num_in_flight = 9

@@ -21,6 +21,6 @@ def has_room(model: ServedModel, now: float) -> bool:
 def is_full(endpoint: Endpoint, now: float) -> bool:
     """By what it has told of itself, and what it has been sent since; one that has told nothing for a while is not."""
     load = endpoint.load
-    if load is None or load.waiting == 0 or load.num_requests(now) == 0:
+    if load is None or load.waiting == 0 or not load.is_fresh(now):
         return False
     return endpoint.num_requests(now) - load.running >= max(FEW_WAITING, load.running // SHARE_WAITING)
