@@ -7,5 +7,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def with_model(body: bytes, model: str) -> bytes:
-    """`body` is a JSON object; every other value of it stays as it is, byte for byte."""
-    return _encode({**_decode(body), "model": model})
+    """Every other value of the JSON object stays as it is, byte for byte. What cannot be read is the replica's to refuse."""
+    try:
+        return _encode({**_decode(body), "model": model})
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body
