@@ -72,7 +72,7 @@ PEER_llama := hf/lib/python3*/site-packages/llama_cpp
 PEER_transformers := hf/lib/python3*/site-packages/transformers
 
 bench: $(STAMP) ## What Stoker is measured by, beside the peers in PEERS=dir (benchmarks/README.md: how long it takes, one line at a time)
-	for name in engine serve start memory scheduler step protocol kernels; do $(BIN)/python benchmarks/$$name.py $(PEER_FLAGS) $(ARGS); done
+	for name in engine serve start memory scheduler step protocol api kernels; do $(BIN)/python benchmarks/$$name.py $(PEER_FLAGS) $(ARGS); done
 
 manifests: $(STAMP) ## Generate manifests/ and what the chart takes from the code (install.yaml needs helm)
 	$(BIN)/stoker crd > manifests/crd.yaml.new

@@ -24,6 +24,7 @@ TABLES = {
     "step": "A decode step beside the model",
     "structured": "Structured output",
     "protocol": "api → engine → api, with a model that costs nothing",
+    "api": "What the api process costs, with a model that costs nothing",
     "kernels": "Ops alone",
     "reconcile": "Operator",
 }
