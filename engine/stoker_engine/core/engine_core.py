@@ -92,8 +92,11 @@ class EngineCore:
         """The scheduler's view of a request, its block hashes computed and its grammar being compiled; safe on another thread."""
         check_request(request, self.ready_response)
         preprocessed = Request.from_engine_core_request(request, self._hasher)
-        preprocessed.grammar = self._grammars.compile(request)
+        preprocessed.grammar = self._grammars.compile(request, self.grammar_compiled)
         return preprocessed
+
+    def grammar_compiled(self) -> None:
+        """From any thread: what some request has waited for is there. Nobody is asleep here who would have to be told."""
 
     def add_request(self, request: Request) -> OutputsByClient:
         """Queues a request. A live request of the same id keeps running; the newcomer alone fails."""

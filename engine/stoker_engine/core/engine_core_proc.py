@@ -3,6 +3,7 @@
 import logging
 import queue
 import time
+from contextlib import suppress
 
 from stoker_engine.config import EngineConfig
 from stoker_engine.core.engine_core import YIELD_SECONDS, EngineCore, OutputsByClient
@@ -17,6 +18,9 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.protocol import EngineCoreOutput, EngineCoreOutputs, EnginePhase, UtilityOutput
 
 logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+"""Between two looks at the deadline of a shutdown, while nothing else can happen."""
 
 
 class EngineCoreProc(EngineCore):
@@ -42,6 +46,9 @@ class EngineCoreProc(EngineCore):
             self._process_input_queue()
             # 2) Step, and send what came of it.
             self._process_engine_step()
+
+    def grammar_compiled(self) -> None:
+        self._link.inputs.put(Wakeup())
 
     def send_engine_dead(self) -> None:
         """Tells the client that this engine is about to end by a failure."""
@@ -79,7 +86,15 @@ class EngineCoreProc(EngineCore):
             pulse.computed()
         self._send(result.outputs)
         if not result.executed and self.scheduler.has_requests():
+            self._await_change()
+
+    def _await_change(self) -> None:
+        """Nothing could be computed. What waits for grammars alone is told when one is there; other obstacles say nothing when they go."""
+        if count_computable(self.scheduler.state):
             time.sleep(YIELD_SECONDS)
+            return
+        with suppress(queue.Empty):
+            self._handle_input(self._link.inputs.get(timeout=LOOK_SECONDS))
 
     def _handle_input(self, item: EngineInput) -> None:
         match item:

@@ -1,6 +1,6 @@
 """Grammars: what may come next in a request whose output has a form to follow. Who compiles them is a collaborator of EngineCore."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,14 +27,17 @@ class Grammar(Protocol):
 class GrammarSource(Protocol):
     """Gives requests their grammars; called on the thread that builds requests, which it holds up for nobody's grammar."""
 
-    def compile(self, request: EngineCoreRequest) -> Grammar | None:
-        """A grammar that is being compiled; None for a request of free form. Raises ParameterError for one that is wrong at sight: the request fails alone."""
+    def compile(self, request: EngineCoreRequest, when_compiled: Callable[[], None]) -> Grammar | None:
+        """A grammar that is being compiled; None for a request of free form. Raises ParameterError for one that is wrong at sight: the request fails alone.
+
+        `when_compiled` is called on any thread when it is ready or cannot be.
+        """
 
 
 class NoGrammars:
     """Every request is of free form."""
 
-    def compile(self, request: EngineCoreRequest) -> Grammar | None:
+    def compile(self, request: EngineCoreRequest, when_compiled: Callable[[], None]) -> Grammar | None:
         return None
 
 

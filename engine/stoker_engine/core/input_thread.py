@@ -32,7 +32,7 @@ class ClientLost:
 
 @dataclass(slots=True, frozen=True)
 class Wakeup:
-    """Look at the shutdown state."""
+    """Look at the shutdown state, and at what waits for a grammar."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -44,13 +44,15 @@ class XGrammarSource:
         self._tokenizer: TokenizerInfo | None = None
         self._loading = threading.Lock()
 
-    def compile(self, request: EngineCoreRequest) -> "XGrammar | None":
+    def compile(self, request: EngineCoreRequest, when_compiled: Callable[[], None]) -> "XGrammar | None":
         wanted = request.sampling_params.structured_outputs
         if wanted is None:
             return None
         check_structured_outputs(wanted)
         calls = None if is_linear(wanted) else self._calls
-        return XGrammar(self._cache.get(wanted.kind, wanted.value), wanted, calls, hides_end=request.sampling_params.ignore_eos)
+        compiled = self._cache.get(wanted.kind, wanted.value)
+        compiled.future.add_done_callback(lambda _: when_compiled())
+        return XGrammar(compiled, wanted, calls, hides_end=request.sampling_params.ignore_eos)
 
     def close(self) -> None:
         self._cache.close()

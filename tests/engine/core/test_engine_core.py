@@ -178,7 +178,7 @@ def test_a_model_that_is_not_causal_needs_a_budget_for_its_longest_prompt(core_o
 @pytest.mark.fault("C1")
 def test_a_grammar_that_cannot_be_compiled_fails_before_the_scheduler_sees_it(core_of: Callable[..., Any]) -> None:
     class Refusing:
-        def compile(self, request: Any) -> None:
+        def compile(self, request: Any, when_compiled: Any) -> None:
             if request.request_id == "bad":
                 raise ParameterError("the schema is no schema", "response_format")
 

@@ -1,8 +1,10 @@
 import json
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +53,12 @@ class Grammars:
         self.tokenizer: Tokenizer = load_tokenizer(model)
         self.ends = list(self.tokenizer.eos_token_ids)
         self.source = XGrammarSource(model, self.tokenizer.vocab_size, limits)
+        self.compiled = threading.Event()
         closers = ['"', "}", "]", *",:0123456789-.truefalsn"]
         self.closers = [token_id for text in closers for token_id in self.tokenizer.encode_chat(text)]
 
     def start(self, wanted: StructuredOutputs, **fields: Any) -> XGrammar:
-        grammar = self.source.compile(EngineCoreRequest("a", [1], SamplingParams(structured_outputs=wanted, **fields), arrival_time=0.0))
+        grammar = self.source.compile(EngineCoreRequest("a", [1], SamplingParams(structured_outputs=wanted, **fields), arrival_time=0.0), self.compiled.set)
         assert grammar is not None
         return grammar
 
@@ -190,6 +193,16 @@ def test_an_output_that_does_not_begin_as_it_may_has_its_form_at_once(grammars: 
     assert without.accept(yes) and without.is_terminated()
     with pytest.raises(ParameterError, match="allows no output"):
         wait_until_ready(grammars.start(StructuredOutputs("regex", "", [end], start_token_id=start)))
+
+
+@pytest.mark.parametrize("pattern", ["told", "(told"])
+def test_who_waits_is_told_when_a_grammar_is_there_or_cannot_be(grammars: Grammars, pattern: str) -> None:
+    for _ in range(2):  # the second time, what can be is there already
+        grammars.compiled.clear()
+        grammar = grammars.start(StructuredOutputs("regex", pattern))
+        assert grammars.compiled.wait(READY_SECONDS)
+        with suppress(ParameterError):
+            assert grammar.is_ready()
 
 
 def test_each_request_has_a_matcher_of_its_own(grammars: Grammars) -> None:

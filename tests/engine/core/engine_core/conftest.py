@@ -193,7 +193,7 @@ class WholeEngine:
     def report_phase(self, phase: EnginePhase, progress: float) -> None:
         self.phase = phase
 
-    def compile(self, request: EngineCoreRequest) -> StripedGrammar | None:
+    def compile(self, request: EngineCoreRequest, when_compiled: Callable[[], None]) -> StripedGrammar | None:
         length = self.asked[request.request_id].fields.get("grammar")
         if length == 0:
             raise ParameterError("the grammar allows nothing", "response_format")

@@ -19,8 +19,8 @@ class LateGrammars:
         self.ready = False
         self.error: Exception | None = None
 
-    def compile(self, request: Any) -> Any:
-        grammar = self.compile_now(request)
+    def compile(self, request: Any, when_compiled: Callable[[], None]) -> Any:
+        grammar = self.compile_now(request, when_compiled)
         if grammar is not None:
             grammar.is_ready = self.is_ready
         return grammar
