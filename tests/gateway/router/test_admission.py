@@ -235,7 +235,7 @@ async def test_nothing_waits_here_where_nothing_may() -> None:
 
 @pytest.mark.case("C102")
 async def test_who_has_waited_too_long_is_told() -> None:
-    queue = ModelQueue(_model(num_replicas=0, timeout="1s"))
+    queue = ModelQueue(_model(num_replicas=0, timeout="50ms"))
     error = await _refusal(queue.wait(ANYONE))
     assert (error.status, error.code) == (503, "queue_timeout")
     assert len(queue) == 0

@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 
-WINDOW = 128
+WINDOW = 32
 """Requests."""
 
 FEW = 16
