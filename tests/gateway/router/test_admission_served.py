@@ -159,14 +159,22 @@ async def test_requests_are_let_in_by_keys_held_without_replicas_and_counted(tmp
 
 @pytest.mark.case("C102")
 @pytest.mark.parametrize(("num_asked", "bound"), [(50, 20), pytest.param(500, 256, marks=pytest.mark.stress)])
-async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_comes(tmp_path: Path, num_asked: int, bound: int) -> None:
+async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_comes_unless_its_client_has_left(
+    tmp_path: Path, num_asked: int, bound: int
+) -> None:
     async with _replica() as replica:
         replica.is_ready = False
         async with _gateway(tmp_path, _static_model(replica, maxRequests=bound)) as client:
 
-            async def ask() -> httpx.Response:
-                return await client.post("/v1/chat/completions", json={"model": "m", "messages": []})
+            async def ask(timeout: float = DEADLINE_SECONDS) -> httpx.Response:
+                return await client.post("/v1/chat/completions", json={"model": "m", "messages": []}, timeout=timeout)
 
+            async def has_left() -> bool:
+                return (await _samples(client))["stoker_gateway_num_requests_waiting", "m"] == 0
+
+            with pytest.raises(httpx.ReadTimeout):
+                await ask(timeout=0.2)
+            await _until(has_left)
             asked = [asyncio.create_task(ask()) for _ in range(num_asked)]
 
             async def are_held() -> bool:
@@ -181,20 +189,6 @@ async def test_what_waits_for_a_model_without_replicas_is_answered_when_one_come
             answers = await asyncio.gather(*asked)
             assert sum(answer.status_code == 200 for answer in answers) == bound
             assert replica.num_asked == bound
-
-
-@pytest.mark.case("C102")
-async def test_a_client_that_leaves_while_it_waits_is_not_waited_for(tmp_path: Path) -> None:
-    async with _replica() as replica:
-        replica.is_ready = False
-        async with _gateway(tmp_path, _static_model(replica)) as client:
-            with pytest.raises(httpx.ReadTimeout):
-                await client.post("/v1/chat/completions", json={"model": "m", "messages": []}, timeout=0.3)
-
-            async def has_left() -> bool:
-                return (await _samples(client))["stoker_gateway_num_requests_waiting", "m"] == 0
-
-            await _until(has_left)
 
 
 class _Lifecycle:
