@@ -89,6 +89,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """The request is answered as if it asked for no other protocol, which is no news for the log."""
+
     def send_400_response(self, msg: str) -> None:
         """What uvicorn calls where it cannot read a request. `msg` is uvicorn's own, and not for clients."""
         error = headers_too_large(MAX_HEADER_BYTES, MAX_HEADERS) if self._is_too_large else malformed_request()

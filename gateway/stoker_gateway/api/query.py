@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
+from stoker_gateway.openai.decode import explain
 from stoker_gateway.openai.errors import ApiError
 
 QueryT = TypeVar("QueryT")
@@ -18,4 +19,5 @@ def decode_query(request: Request, kind: type[QueryT], *, lists: Collection[str]
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ApiError(f"The query string is wrong: {error}.", code="invalid_query") from error
+        explained = explain(error)
+        raise ApiError(f"The query string is wrong: {explained.message}", param=explained.param, code="invalid_query") from None

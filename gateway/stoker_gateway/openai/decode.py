@@ -15,6 +15,7 @@ RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
 _PATH = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`")
+_LONG_VALUE = re.compile(r"""^(Invalid enum value (["']).{100}).+$""", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTALL)
 
 
@@ -59,7 +60,7 @@ def decode_request(body: bytes, request_type: type[RequestT], rules: FieldRules)
     try:
         return msgspec.convert(raw, request_type, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _explain(str(error)) from None
+        raise explain(error) from None
 
 
 def _check_stream(request: GenerationRequest) -> None:
@@ -86,8 +87,9 @@ def _parse(body: bytes) -> dict[str, Any]:
     return parsed
 
 
-def _explain(text: str) -> ApiError:
+def explain(error: msgspec.ValidationError) -> ApiError:
     """msgspec's "Expected `int`, got `str` - at `$.n`" as "n: expected int, got str", with param n."""
+    text = str(error)
     match = _PATH.search(text)
     path = match["path"].removesuffix("[...]") if match else ""
     detail = text[: match.start()] if match else text
@@ -97,7 +99,7 @@ def _explain(text: str) -> ApiError:
     if unknown := _UNKNOWN.match(detail):
         name = _join(path, unknown["name"][:100])
         return ApiError(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
-    detail = detail.replace("`", "")
+    detail = _LONG_VALUE.sub(r"\1…\2", detail.replace("`", ""))
     return ApiError(f"Invalid value for '{path}': {detail[:1].lower()}{detail[1:]}.", param=path or None)
 
 

@@ -37,6 +37,15 @@ async def test_a_head_that_never_ends_ends_its_connection(port: int, begun: byte
     await writer.wait_closed()
 
 
+async def test_an_upgrade_to_another_protocol_is_no_news_for_the_log(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"done"), timeout=30)
+    assert caplog.records == []
+    writer.close()
+    await writer.wait_closed()
+
+
 async def test_an_answer_that_takes_longer_is_not_cut_by_a_head_that_has_begun(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTT")

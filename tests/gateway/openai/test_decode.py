@@ -68,6 +68,12 @@ def test_a_field_that_asks_for_what_happens_anyway_is_taken(fields: dict[str, An
     assert decode_chat_completion_request(json.dumps({**CHAT, **fields}).encode()).model == "m"
 
 
+@pytest.mark.parametrize("value", ["z" * 100_000, "`'" * 50_000])
+def test_an_error_repeats_little_of_what_it_refuses(value: str) -> None:
+    error = chat_error(response_format={"type": value})
+    assert error.param == "response_format.type" and len(error.message) < 200
+
+
 def test_a_float_without_a_fraction_is_still_no_count() -> None:
     assert chat_error(max_tokens=5.0).param == "max_tokens"
 
