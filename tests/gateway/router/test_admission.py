@@ -330,6 +330,35 @@ async def test_a_full_queue_costs_the_caller_that_fills_it() -> None:
     await asyncio.gather(*of_greedy[:3], of_modest)
 
 
+async def test_the_place_of_a_client_that_has_just_left_is_free() -> None:
+    model = _model(num_replicas=0, max_requests=1)
+    queue = ModelQueue(model)
+    first = asyncio.create_task(queue.wait(Caller("greedy", priority=1)))
+    await _until(lambda: len(queue) == 1)
+    first.cancel()
+    second = asyncio.create_task(queue.wait(Caller("modest")))
+    await asyncio.wait({first})
+    assert first.cancelled()
+    _scale(model, 1)
+    await second
+
+
+async def test_a_thousand_clients_that_leave_take_no_place_with_them() -> None:
+    model = _model(max_requests=2000)
+    queue = ModelQueue(model)
+    _fill(model)
+    leaving = [asyncio.create_task(queue.wait(ANYONE)) for _ in range(1000)]
+    await _until(lambda: len(queue) == 1000)
+    model.endpoints[0].load = None
+    await _until(lambda: any(task.done() for task in leaving))
+    for task in leaving:
+        if task.done():
+            queue.leave(ANYONE)
+        task.cancel()
+    await asyncio.wait(leaving)
+    assert len(queue) == 0 and queue.try_enter(ANYONE)
+
+
 @pytest.mark.parametrize(
     ("pieces", "total"),
     [

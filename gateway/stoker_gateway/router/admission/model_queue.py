@@ -101,7 +101,8 @@ class ModelQueue:
             raise too_many_waiting(self._name, max_requests)
         last = self._waiting[most][-1]
         self._remove(last)
-        last.turn.set_exception(too_many_waiting(self._name, max_requests))
+        if not last.turn.done():  # else its client has just left
+            last.turn.set_exception(too_many_waiting(self._name, max_requests))
 
     def _claim(self, caller: Caller) -> tuple[int, int]:
         return caller.priority, len(self._waiting[caller])
