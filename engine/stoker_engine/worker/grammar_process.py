@@ -90,7 +90,8 @@ class GrammarProcess:
         return b"".join(chunks)
 
     def _limit_reached(self) -> str:
-        return f"it is too complex: it takes more than {self._limits.cpu_seconds:g} s or {self._limits.memory_bytes >> 20} MiB to compile, or nests too deep"
+        seconds, mebibytes = self._limits.cpu_seconds, self._limits.memory_bytes >> 20
+        return f"it is too complex: it takes more than {seconds:g} s or {mebibytes} MiB to compile, or more memory than is left, or nests too deep"
 
     def _hand_over(self, theirs: socket.socket) -> None:
         with self._lock:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from stoker_engine.worker.cgroup import available_memory
+
 STARTED, OK, REFUSED = b"s", b"+", b"-"
 TOKENIZER = "tokenizer"
 """The kind of the job that asks for the vocabulary itself."""
@@ -59,11 +61,16 @@ def main() -> None:
         os.close(descriptors[0])
 
 
+def affordable_bytes(memory_bytes: int, left_bytes: int | None) -> int:
+    """For one of two children: under a memory limit, reaching it would end the engine with them. left_bytes: None without one."""
+    return memory_bytes if left_bytes is None else min(memory_bytes, left_bytes // 3)
+
+
 def _limit(cpu_seconds: float, memory_bytes: int) -> None:
     """The kernel ends a child that takes more, whatever it is doing."""
     _BINDINGS.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    size = pages * resource.getpagesize() + memory_bytes
+    size = pages * resource.getpagesize() + affordable_bytes(memory_bytes, available_memory())
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)

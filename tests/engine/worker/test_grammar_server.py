@@ -3,6 +3,10 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
+from stoker_engine.worker.grammar_server import affordable_bytes
+
 CHILD = """
 import socket, sys, time
 from stoker_engine.worker.grammar_server import _ended_by_close
@@ -35,3 +39,8 @@ def test_an_answer_is_sent_whole_however_it_is_read() -> None:
     with ours, start_child(theirs, "is over") as child:
         assert sum(len(chunk) for chunk in iter(lambda: ours.recv(1000), b"")) == 1_000_000
         assert child.wait(60) == 0
+
+
+@pytest.mark.parametrize(("left", "expected"), [(None, 900), (6000, 900), (600, 200), (0, 0)])
+def test_two_jobs_at_once_never_take_all_that_a_memory_limit_leaves(left: int | None, expected: int) -> None:
+    assert affordable_bytes(900, left) == expected
