@@ -74,9 +74,7 @@ def up(free_port: Callable[[], int], wait_for: Callable[..., None], tmp_path_fac
             process.wait(60)
 
 
-def test_a_key_is_asked_for_and_a_model_answers_until_it_is_stopped(
-    up: Up, open_page: Callable[..., Any], wait_for: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_key_is_asked_for_and_a_model_answers_until_it_is_stopped(up: Up, open_page: Callable[..., Any], wait_for: Callable[..., None]) -> None:
     from playwright.sync_api import expect
 
     with open_page(up) as visit:
