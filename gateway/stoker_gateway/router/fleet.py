@@ -67,8 +67,17 @@ class Fleet:
         """A replica has not answered a request as one that is well would."""
         self.history.failure(endpoint, "failed", why)
         if endpoint.health.failed(now):
-            lasts = endpoint.health.ejected_until - now
-            self.history.failure(endpoint, "ejected", f"ejected for {lasts:.0f} s: {endpoint.health.num_failures} failures in a row")
+            self._ejected(endpoint, f"{endpoint.health.num_failures} failures in a row", now)
+
+    def unreachable(self, endpoint: Endpoint, why: str, now: float) -> None:
+        """There is no connection to it. Once is enough: what is gone, or dropped on the way, makes every further request wait in vain."""
+        self.history.failure(endpoint, "failed", why)
+        endpoint.health.suspect()
+        if endpoint.health.failed(now):
+            self._ejected(endpoint, "no connection", now)
+
+    def _ejected(self, endpoint: Endpoint, why: str, now: float) -> None:
+        self.history.failure(endpoint, "ejected", f"ejected for {endpoint.health.ejected_until - now:.0f} s: {why}")
 
     def readmit(self, endpoint: Endpoint) -> None:
         """A replica that was ejected says itself that it is ready."""

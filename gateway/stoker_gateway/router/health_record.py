@@ -42,6 +42,10 @@ class HealthRecord:
         self.num_ejections += 1
         return True
 
+    def suspect(self) -> None:
+        """The next failure ejects it, whatever was before."""
+        self.num_failures = max(self.num_failures, EJECT_AFTER - 1)
+
     def succeeded(self) -> None:
         self.num_failures = self.num_ejections = 0
 

@@ -125,7 +125,7 @@ class Proxy:
             try:
                 refusal = await self._send(exchange, endpoint, message)
             except ConnectError as error:
-                self._fleet.failed(endpoint, str(error), _now())
+                self._fleet.unreachable(endpoint, str(error), _now())
                 logger.warning("%s: %s", exchange.record.request_id, error)
             else:
                 if refusal is None:

@@ -68,6 +68,12 @@ def test_requests_that_fail_together_eject_once() -> None:
     assert health.ejected_until == 12.0 and health.num_ejections == 1
 
 
+def test_one_connection_that_fails_is_enough() -> None:
+    fleet, (endpoint, other) = fleet_of(1, 2)
+    fleet.unreachable(endpoint, "no connection", 10.0)
+    assert endpoint.health.is_ejected(11.9) and not endpoint.health.is_ejected(12.0) and not other.health.is_ejected(10.0)
+
+
 def test_a_success_forgets_the_failures_before_it() -> None:
     health = HealthRecord()
     for _ in range(EJECT_AFTER - 1):

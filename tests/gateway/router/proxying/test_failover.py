@@ -35,8 +35,8 @@ async def test_a_request_that_cannot_connect_is_answered_by_another_replica(star
     for _ in range(10):
         assert (await gateway.post()).status_code == 200
     assert len(replica.requests) == 10
-    # Ejected after three failures in a row.
-    assert sum(record.attempts for record in gateway.records) == 13
+    # One connection that failed is enough.
+    assert sum(record.attempts for record in gateway.records) == 11
 
 
 async def test_a_black_hole_costs_the_connect_timeout_once_and_others_nothing(start_replica: Any, start_gateway: Any, silent_address: Address) -> None:
