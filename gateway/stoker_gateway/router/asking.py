@@ -14,8 +14,8 @@ STALE_SECONDS = 1.0
 MAX_REFUSAL_BYTES = 16 * 1024
 REFUSAL_SECONDS = 5.0
 
-_REFUSALS = {429: {"queue_full"}, 503: {"draining", "engine_not_ready"}}
-"""By status, the codes with which the api says that it has begun nothing."""
+_REFUSALS = {404: {"model_not_found"}, 429: {"queue_full"}, 503: {"draining", "engine_not_ready"}}
+"""By status, the codes with which the api says that it has begun nothing. While a model gets another name, some replicas don't know it yet."""
 
 
 class _Error(msgspec.Struct):
@@ -59,7 +59,8 @@ async def _ask(connection: UpstreamConnection, head: bytes, body: bytes) -> Resp
 def may_be_refusal(head: ResponseHead) -> bool:
     """Whether `read_refusal` is worth a try: the answer is short."""
     length = head.get(b"content-length") or b""
-    return head.status in _REFUSALS and head.get(b"retry-after") is not None and length.isdigit() and int(length[:20]) <= MAX_REFUSAL_BYTES
+    is_meant = head.status == 404 or (head.status in _REFUSALS and head.get(b"retry-after") is not None)
+    return is_meant and length.isdigit() and int(length[:20]) <= MAX_REFUSAL_BYTES
 
 
 async def read_refusal(connection: UpstreamConnection, head: ResponseHead) -> tuple[Refusal, bool]:

@@ -11,6 +11,10 @@ def no_replicas(model: str) -> ApiError:
     return unavailable(f"No replica of the model {model!r} is ready; try again later.", "no_replicas")
 
 
+def name_is_new(model: str) -> ApiError:
+    return unavailable(f"No replica that was asked knows the model {model!r} yet; try again later.", "no_replicas")
+
+
 def replicas_unreachable(model: str) -> ApiError:
     return unavailable(f"No replica of the model {model!r} could be reached; try again.", "replicas_unreachable")
 

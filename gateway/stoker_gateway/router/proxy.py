@@ -13,7 +13,7 @@ from stoker_gateway.openai.errors import model_not_found, timed_out
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.asking import MAX_REFUSAL_BYTES, Refusal, ask, may_be_refusal, read_refusal
 from stoker_gateway.router.endpoint import Endpoint
-from stoker_gateway.router.errors import no_replicas, not_synced, replica_failed, replica_silent, replicas_unreachable, stopping
+from stoker_gateway.router.errors import name_is_new, no_replicas, not_synced, replica_failed, replica_silent, replicas_unreachable, stopping
 from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head, returned_headers
@@ -132,6 +132,8 @@ class Proxy:
                     return
             finally:
                 endpoint.num_in_flight -= 1
+        if refusal is not None and refusal.head.status == 404:
+            raise name_is_new(model.names[0])
         if refusal is not None:
             await _answer(exchange, refusal.head, refusal.body)
             return

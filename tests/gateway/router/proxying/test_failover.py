@@ -87,6 +87,28 @@ async def test_what_all_replicas_refuse_is_answered_as_the_last_one_did(start_re
     assert gateway.records[-1].attempts == 2
 
 
+async def test_a_replica_that_does_not_know_a_new_name_yet_is_passed_over(start_replica: Any, start_gateway: Any, wire: Any) -> None:
+    async def refuse(_request: Any, writer: Any) -> None:
+        writer.write(wire.error("model_not_found", "404 Not Found"))
+
+    gateway = await start_gateway(await start_replica(refuse), await start_replica())
+    for _ in range(4):
+        assert (await gateway.post()).status_code == 200
+    gateway = await start_gateway(await start_replica(refuse), await start_replica(refuse))
+    response = await gateway.post()
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "no_replicas"), "the model is known: never 404"
+    assert int(response.headers["retry-after"]) > 0
+
+
+async def test_what_else_a_replica_does_not_find_is_its_answer(start_replica: Any, start_gateway: Any, wire: Any) -> None:
+    async def refuse(_request: Any, writer: Any) -> None:
+        writer.write(wire.error("response_not_found", "404 Not Found"))
+
+    gateway = await start_gateway(await start_replica(refuse), await start_replica())
+    response = await gateway.post()
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "response_not_found")
+
+
 @pytest.mark.parametrize("code", ["engine_dead", "nobody_knows"])
 async def test_a_request_that_may_have_begun_is_not_sent_again(start_replica: Any, start_gateway: Any, wire: Any, code: str) -> None:
     async def fail(_request: Any, writer: Any) -> None:
