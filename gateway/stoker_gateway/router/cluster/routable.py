@@ -50,11 +50,17 @@ class RoutableWriter:
             await self._news.wait()
             await asyncio.sleep(random.uniform(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS))
             self._news.clear()
-            if not await self._write_all():
+            try:
+                is_done = await self._write_all()
+                self._told = ""
+            except ApiServerError as error:
+                is_done = False
+                await self._rest(error)
+            if not is_done:
                 self._news.set()
 
     async def _write_all(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether everything is as it should be. Raises ApiServerError for what the next object would meet, too."""
         models = {model.view.uid: model for model in self._fleet.models}
         self._written = {uid: when for uid, when in self._written.items() if uid in models}
         is_done = True
@@ -64,7 +70,6 @@ class RoutableWriter:
                 continue
             is_done = False
             if time.monotonic() - self._written.get(obj.uid, -AGAIN_SECONDS) >= AGAIN_SECONDS:
-                self._written[obj.uid] = time.monotonic()
                 await self._write(obj, condition)
         return is_done
 
@@ -76,11 +81,18 @@ class RoutableWriter:
         try:
             await self._server.apply_status(INFERENCE_DEPLOYMENTS, manifest)
         except ApiServerError as error:
+            if error.status is None or error.status in (401, 403, 429) or error.status >= 500:
+                raise
             if error.status in PASSING:
-                del self._written[obj.uid]
-            elif str(error) != self._told:
-                self._told = str(error)
-                logger.warning("The condition %s of %s/%s cannot be written; serving goes on: %s", TYPE, namespace, name, error)
+                return
+            logger.warning("The condition %s of %s/%s is refused: %s", TYPE, namespace, name, error)
+        self._written[obj.uid] = time.monotonic()
+
+    async def _rest(self, error: ApiServerError) -> None:
+        if str(error) != self._told:
+            self._told = str(error)
+            logger.warning("The condition %s cannot be written; serving goes on: %s", TYPE, error)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 def routable(model: ServedModel, obj: DeploymentObject, now: datetime) -> dict[str, Any] | None:
