@@ -15,6 +15,7 @@ from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_page.page import EVENTS_PATH, PAGE_PATH, FleetPage
 from stoker_gateway.router.gateway_metrics import CONTENT_TYPE, GatewayMetrics
+from stoker_gateway.router.kept_responses import METHODS, PREFIX, ROUTE
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.models import get_model, list_models
 from stoker_gateway.router.proxy import Proxy
@@ -97,7 +98,9 @@ class GatewayApp:
         exchange.record.route = self._route(path)
         if path not in OPEN_PATHS:
             exchange.identify(self._admission.caller(exchange.headers))
-        if method == "POST" and path not in self._own:
+        if path.startswith(PREFIX) and method not in METHODS:
+            raise method_not_allowed(method, path, "GET, DELETE, POST")
+        if path.startswith(PREFIX) or (method == "POST" and path not in self._own):
             await self._send_on(exchange)
             return
         own = self._own.get(path)
@@ -116,6 +119,8 @@ class GatewayApp:
         """As the access log and the metrics have it; empty for what strangers make up."""
         if path.startswith(MODELS + "/"):
             return MODELS + "/{model}"
+        if path.startswith(PREFIX):
+            return ROUTE
         return path if path in PROXIED or path in self._own else ""
 
     async def _send_on(self, exchange: Exchange) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from stoker_gateway.router.traffic import TimeoutConfig
 from stoker_gateway.router.upstream_connection import ResponseHead, UpstreamClosedError, UpstreamConnection, UpstreamError
 from stoker_gateway.router.upstream_pool import UpstreamPool
 
@@ -14,7 +15,15 @@ STALE_SECONDS = 1.0
 MAX_REFUSAL_BYTES = 16 * 1024
 REFUSAL_SECONDS = 5.0
 
-_REFUSALS = {404: {"model_not_found"}, 429: {"queue_full"}, 503: {"draining", "engine_not_ready"}}
+ELSEWHERE = 400
+"""The status of a replica that has not the response that a request goes on from: another one may have it."""
+
+_REFUSALS = {
+    ELSEWHERE: {"previous_response_not_found"},
+    404: {"model_not_found", "response_not_found"},
+    429: {"queue_full"},
+    503: {"draining", "engine_not_ready"},
+}
 """By status, the codes with which the api says that it has begun nothing. While a model gets another name, some replicas don't know it yet."""
 
 
@@ -24,6 +33,15 @@ class _Error(msgspec.Struct):
 
 class _ErrorBody(msgspec.Struct):
     error: _Error
+
+
+@dataclass(slots=True, frozen=True)
+class Message:
+    """A request as every replica would get it."""
+
+    head: bytes
+    body: bytes
+    timeouts: TimeoutConfig
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,7 +77,7 @@ async def _ask(connection: UpstreamConnection, head: bytes, body: bytes) -> Resp
 def may_be_refusal(head: ResponseHead) -> bool:
     """Whether `read_refusal` is worth a try: the answer is short."""
     length = head.get(b"content-length") or b""
-    is_meant = head.status == 404 or (head.status in _REFUSALS and head.get(b"retry-after") is not None)
+    is_meant = head.status in (ELSEWHERE, 404) or (head.status in _REFUSALS and head.get(b"retry-after") is not None)
     return is_meant and length.isdigit() and int(length[:20]) <= MAX_REFUSAL_BYTES
 
 

@@ -15,6 +15,14 @@ def name_is_new(model: str) -> ApiError:
     return unavailable(f"No replica that was asked knows the model {model!r} yet; try again later.", "no_replicas")
 
 
+def response_not_found(response_id: str) -> ApiError:
+    return ApiError(f"Response with id {response_id[:100]!r} not found.", param="response_id", status=404, code="response_not_found")
+
+
+def keeper_unreachable(response_id: str) -> ApiError:
+    return unavailable(f"A replica that may have the response {response_id!r} could not be asked; try again.", "replicas_unreachable")
+
+
 def replicas_unreachable(model: str) -> ApiError:
     return unavailable(f"No replica of the model {model!r} could be reached; try again.", "replicas_unreachable")
 

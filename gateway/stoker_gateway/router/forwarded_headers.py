@@ -19,9 +19,9 @@ _NOT_RETURNED = HOP_BY_HOP | {b"date", b"x-request-id"}
 """The gateway writes these itself."""
 
 
-def request_head(target: bytes, headers: Sequence[Header], client: str | None, *, request_id: str, content_length: int) -> bytes:
-    """A POST's line and headers. The body goes on as it came, but in one piece: its length is known."""
-    lines = [b"POST ", target, b" HTTP/1.1\r\n"]
+def request_head(target: bytes, headers: Sequence[Header], client: str | None, *, request_id: str, content_length: int, method: str = "POST") -> bytes:
+    """A request's line and headers. The body goes on as it came, but in one piece: its length is known."""
+    lines = [method.encode("latin-1"), b" ", target, b" HTTP/1.1\r\n"]
     forwarded_for = [value for name, value in headers if name == b"x-forwarded-for"]
     for name, value in _kept(headers, _NOT_FORWARDED):
         lines += (name, b": ", value, b"\r\n")

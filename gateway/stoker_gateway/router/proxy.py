@@ -4,25 +4,25 @@ import asyncio
 import functools
 import logging
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stoker_engine.config import seconds
 from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.drain import Drain
 from stoker_gateway.openai.errors import model_not_found, timed_out
 from stoker_gateway.router.admission.admission import Admission
-from stoker_gateway.router.asking import MAX_REFUSAL_BYTES, Refusal, ask, may_be_refusal, read_refusal
+from stoker_gateway.router.asking import ELSEWHERE, MAX_REFUSAL_BYTES, Message, Refusal, ask, may_be_refusal, read_refusal
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.errors import name_is_new, no_replicas, not_synced, replica_failed, replica_silent, replicas_unreachable, stopping
 from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head, returned_headers
 from stoker_gateway.router.held_stream import error_of, heartbeats
+from stoker_gateway.router.kept_responses import PREFIX, KeptResponses
 from stoker_gateway.router.model_field import with_model
 from stoker_gateway.router.policy import RoutingKey
 from stoker_gateway.router.request_body import RequestBody, parse_body, read_body
 from stoker_gateway.router.served_model import ServedModel
-from stoker_gateway.router.traffic import TimeoutConfig
 from stoker_gateway.router.upstream_connection import ConnectError, ResponseHead, UpstreamConnection, UpstreamError, UpstreamSilentError
 from stoker_gateway.router.upstream_pools import UpstreamPools
 
@@ -34,15 +34,6 @@ _BROKEN = frozenset((502, 503))
 _seconds = functools.lru_cache(maxsize=256)(seconds)
 
 
-@dataclass(slots=True, frozen=True)
-class Message:
-    """A request as every replica would get it."""
-
-    head: bytes
-    body: bytes
-    timeouts: TimeoutConfig
-
-
 class Proxy:
     """Sends each request to a replica of its model, and to another one where that takes nothing on."""
 
@@ -52,6 +43,7 @@ class Proxy:
         self._drain = drain
         self._admission = admission
         self._max_body_bytes = max_body_bytes
+        self._kept_responses = KeptResponses(fleet, self._ask)
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_aborting = False
 
@@ -68,19 +60,26 @@ class Proxy:
             raise RuntimeError("a request needs a task")
         self._tasks.add(task)
         try:
-            body = parse_body(await read_body(exchange, self._max_body_bytes, self._drain))
-            model = self._find(body.model)
-            exchange.record.model = model.names[0]
-            if body.model not in model.view.served_names:
-                body = replace(body, raw=with_model(body.raw, model.view.served_names[0]))
-            async with cancelled_by_disconnect(exchange.receive):
-                await self._forward_in_time(exchange, model, body)
+            body = await read_body(exchange, self._max_body_bytes, self._drain)
+            if exchange.scope["path"].startswith(PREFIX):
+                async with cancelled_by_disconnect(exchange.receive):
+                    await self._kept_responses.handle(exchange, body)
+            else:
+                await self._handle_by_model(exchange, parse_body(body))
         except asyncio.CancelledError:
             if not self._is_aborting or task.uncancel():
                 raise
             raise stopping() from None
         finally:
             self._tasks.discard(task)
+
+    async def _handle_by_model(self, exchange: Exchange, body: RequestBody) -> None:
+        model = self._find(body.model)
+        exchange.record.model = model.names[0]
+        if body.model not in model.view.served_names:
+            body = replace(body, raw=with_model(body.raw, model.view.served_names[0]))
+        async with cancelled_by_disconnect(exchange.receive):
+            await self._forward_in_time(exchange, model, body)
 
     def _find(self, name: str) -> ServedModel:
         model = self._fleet.find(name)
@@ -117,27 +116,36 @@ class Proxy:
         key = RoutingKey(body.prompt, _session(exchange, traffic.session_header))
         tried: list[Endpoint] = []
         refusal: Refusal | None = None
-        while len(tried) <= traffic.retry.attempts and (endpoint := model.choose(key, tried, _now())) is not None:
+        num_elsewhere = 0
+        while len(tried) - num_elsewhere <= traffic.retry.attempts and (endpoint := model.choose(key, tried, _now())) is not None:
             tried.append(endpoint)
-            exchange.record.attempts += 1
-            exchange.record.endpoint = str(endpoint.address)
-            endpoint.num_in_flight += 1
             try:
-                refusal = await self._send(exchange, endpoint, message)
-            except ConnectError as error:
-                self._fleet.unreachable(endpoint, str(error), _now())
-                logger.warning("%s: %s", exchange.record.request_id, error)
-            else:
-                if refusal is None:
-                    return
-            finally:
-                endpoint.num_in_flight -= 1
+                refusal = await self._ask(exchange, endpoint, message)
+            except ConnectError:
+                continue
+            if refusal is None:
+                return
+            num_elsewhere += refusal.head.status == ELSEWHERE
         if refusal is not None and refusal.head.status == 404:
             raise name_is_new(model.names[0])
         if refusal is not None:
             await _answer(exchange, refusal.head, refusal.body)
             return
         raise replicas_unreachable(model.names[0]) if tried else no_replicas(model.names[0])
+
+    async def _ask(self, exchange: Exchange, endpoint: Endpoint, message: Message) -> Refusal | None:
+        """As `_send`, in the record and for the fleet."""
+        exchange.record.attempts += 1
+        exchange.record.endpoint = str(endpoint.address)
+        endpoint.num_in_flight += 1
+        try:
+            return await self._send(exchange, endpoint, message)
+        except ConnectError as error:
+            self._fleet.unreachable(endpoint, str(error), _now())
+            logger.warning("%s: %s", exchange.record.request_id, error)
+            raise
+        finally:
+            endpoint.num_in_flight -= 1
 
     async def _send(self, exchange: Exchange, endpoint: Endpoint, message: Message) -> Refusal | None:
         """Relays the whole answer; or a refusal, of which the client has got nothing. Raises ConnectError where nothing was sent."""

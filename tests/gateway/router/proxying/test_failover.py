@@ -102,11 +102,11 @@ async def test_a_replica_that_does_not_know_a_new_name_yet_is_passed_over(start_
 
 async def test_what_else_a_replica_does_not_find_is_its_answer(start_replica: Any, start_gateway: Any, wire: Any) -> None:
     async def refuse(_request: Any, writer: Any) -> None:
-        writer.write(wire.error("response_not_found", "404 Not Found"))
+        writer.write(wire.error("unknown_url", "404 Not Found"))
 
     gateway = await start_gateway(await start_replica(refuse), await start_replica())
     response = await gateway.post()
-    assert (response.status_code, response.json()["error"]["code"]) == (404, "response_not_found")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_url")
 
 
 @pytest.mark.parametrize("code", ["engine_dead", "nobody_knows"])

@@ -1,0 +1,63 @@
+"""KeptResponses: a response is kept by the replica that made it, and nothing in its id says which. The replicas are asked in turn."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+from stoker_gateway.router.asking import Message, Refusal
+from stoker_gateway.router.endpoint import Endpoint
+from stoker_gateway.router.errors import keeper_unreachable, not_synced, response_not_found
+from stoker_gateway.router.exchange import Exchange
+from stoker_gateway.router.fleet import Fleet
+from stoker_gateway.router.forwarded_headers import request_head
+from stoker_gateway.router.upstream_connection import ConnectError
+
+PREFIX = "/v1/responses/"
+ROUTE = "/v1/responses/{response_id}"
+
+METHODS = frozenset(("GET", "DELETE", "POST"))
+
+_ID = re.compile(r"resp_[0-9a-f]{48}")
+"""What no replica can have made is not asked for."""
+
+Ask = Callable[[Exchange, Endpoint, Message], Awaitable[Refusal | None]]
+"""Of one replica. Raises ConnectError where nothing was sent."""
+
+
+class KeptResponses:
+    """Answers all that is under a response's id."""
+
+    def __init__(self, fleet: Fleet, ask: Ask) -> None:
+        self._fleet = fleet
+        self._ask = ask
+
+    async def handle(self, exchange: Exchange, body: bytes) -> None:
+        """Raises ApiError: 404 where no replica has it, 503 where one that may have it could not be asked."""
+        response_id = exchange.scope["path"].removeprefix(PREFIX).partition("/")[0]
+        if not self._fleet.is_synced:
+            raise not_synced()
+        if _ID.fullmatch(response_id) is None:
+            raise response_not_found(response_id)
+        head = request_head(
+            exchange.target,
+            exchange.headers,
+            exchange.client,
+            method=exchange.scope["method"],
+            request_id=exchange.record.request_id,
+            content_length=len(body),
+        )
+        is_unsure = False
+        for model in self._fleet.models:
+            message = Message(head, body, model.view.traffic.timeouts)
+            for endpoint in tuple(model.endpoints):
+                if not endpoint.is_ready:
+                    continue
+                try:
+                    refusal = await self._ask(exchange, endpoint, message)
+                except ConnectError:
+                    is_unsure = True
+                    continue
+                if refusal is None:
+                    exchange.record.model = model.names[0]
+                    return
+                is_unsure |= refusal.head.status != 404
+        raise keeper_unreachable(response_id) if is_unsure else response_not_found(response_id)
