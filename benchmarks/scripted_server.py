@@ -1,6 +1,7 @@
 """The real api process before FakeEngineCores: engines come and go behind it, each with the pace that a run asks for."""
 
 import http.client
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -43,10 +44,19 @@ class ScriptedServer:
 
     def get(self, path: str) -> int:
         """The status of a GET over a connection of its own, as a kubelet's probe."""
+        return self._get(path)[0]
+
+    def engine_seconds(self) -> float:
+        """What the engine says it took for all requests so far, from each one's arrival to its first token."""
+        page = self._get("/metrics")[1]
+        return sum(float(value) for value in re.findall(r"^stoker_request_(?:queue|prefill)_time_seconds_sum\S* (\S+)$", page, re.MULTILINE))
+
+    def _get(self, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
         try:
             connection.request("GET", path)
-            return connection.getresponse().status
+            response = connection.getresponse()
+            return response.status, response.read().decode()
         finally:
             connection.close()
 
