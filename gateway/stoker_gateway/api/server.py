@@ -26,6 +26,7 @@ from stoker_gateway.api.edge import Edge, make_edge
 from stoker_gateway.api.http_server import Server, listen, make_server
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.model_source import find_model
+from stoker_gateway.api.open_files import raise_open_files_limit
 from stoker_gateway.api.state import ApiState, make_state, served_names
 from stoker_gateway.api.stop_requests import watch_stop_requests
 
@@ -37,6 +38,7 @@ def run(config: ApiConfig) -> ExitCode:
     try:
         if config.supervisor_fd is not None:
             check_supervisor_fd(config.supervisor_fd)
+        raise_open_files_limit()
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code, message = runner.run(_serve(config, listener))
     except EngineError as error:

@@ -18,6 +18,7 @@ from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_gateway.api.drain import Drain, DrainReport
 from stoker_gateway.api.http_server import Server, listen, make_server
+from stoker_gateway.api.open_files import raise_open_files_limit
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
@@ -42,6 +43,7 @@ def run(config: GatewayConfig) -> ExitCode:
     try:
         if config.supervisor_fd is not None:
             check_supervisor_fd(config.supervisor_fd)
+        raise_open_files_limit()
         discovery = Discovery(config)
         keys = None if config.api_keys_file is None else KeyRing(Path(config.api_keys_file))
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
