@@ -42,7 +42,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture(scope="session")
 def stoker(cluster: Cluster) -> Iterator[Installation]:
-    """The chart's operator."""
+    """The chart's operator and gateways, for all tests."""
     with installation(cluster) as installed:
         yield installed
 

@@ -29,6 +29,10 @@ class Installation:
         namespace, values = f"--namespace={self.namespace}", f"--set=image.tag={tag}"
         # Other tests apply the definition without helm.
         self._cluster.helm("upgrade", "--install", RELEASE, CHART, namespace, values, "--take-ownership", *options)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Until the operator and the gateways are."""
         self._wait_for_rollout(OPERATOR)
         self._wait_for_rollout(GATEWAY)
 

@@ -13,7 +13,7 @@ import yaml
 
 from cluster.cluster import Cluster, pod_security
 from deployed import KIND, START_SECONDS, Deployed, remove
-from installation import CHART, OPERATOR, TAG, Installation
+from installation import CHART, GATEWAY, TAG, Installation
 
 Report = Callable[[str], None]
 
@@ -44,16 +44,19 @@ def ask(url: str) -> str:
     return answer.choices[0].message.content or ""
 
 
-def check_sample(cluster: Cluster, namespace: str) -> float:
-    """Applies it, asks it, and looks at it as a user does. Returns the seconds from apply to Ready."""
+def check_sample(cluster: Cluster, release: Installation) -> float:
+    """Applies it, asks it through the gateway and by its own Service, and looks at it as a user does. Returns the seconds from apply to Ready."""
+    namespace = release.models
     with applied_sample(cluster, namespace) as (model, seconds):
-        assert "Paris" in ask(model.url)
+        release.wait_ready()
+        for url in (release.gateway_url, model.url):
+            assert "Paris" in ask(url)
         header, row = cluster.kubectl("get", "infdep", f"--namespace={namespace}").splitlines()
         assert re.split(r"\s{2,}", header.strip()) == COLUMNS
         assert row.split()[:6] == [NAME, "1", "1", "1", "1", "AllReplicasReady"]
-        name = model.status["url"]
-        found = cluster.kubectl("exec", f"--namespace={namespace}", model.pod_names[0], "--container=api", "--", "python3", "-c", READ_URL, name)
-        assert f'"id":"{NAME}"' in found
+        for url in (f"http://{GATEWAY}.{release.namespace}.svc", model.status["url"]):
+            found = cluster.kubectl("exec", f"--namespace={namespace}", model.pod_names[0], "--container=api", "--", "python3", "-c", READ_URL, url)
+            assert f'"id":"{NAME}"' in found
     return seconds
 
 
@@ -63,7 +66,7 @@ def test_a_sample_is_ready_and_answers_after_helm_install(cluster: Cluster, repo
         notes = cluster.helm("install", "stoker", CHART, f"--namespace={system}", "--take-ownership", f"--set=image.tag={TAG}")
         try:
             assert "kubectl" in notes
-            report(f"after helm install: {check_sample(cluster, namespace):.1f} s from apply to Ready")
+            report(f"after helm install: {check_sample(cluster, release):.1f} s from apply to Ready")
         finally:
             release.uninstall()
         assert cluster.find("CustomResourceDefinition", "inferencedeployments.stoker.dev")
@@ -76,8 +79,9 @@ def test_a_sample_is_ready_and_answers_after_kubectl_apply_of_the_rendered_manif
     with cluster.namespace("apply", pod_security("restricted")) as namespace:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={manifests}")
         try:
-            cluster.kubectl("rollout", "status", f"deployment/{OPERATOR}", f"--namespace={_namespace_of(documents)}", "--timeout=120s")
-            report(f"after kubectl apply of install.yaml: {check_sample(cluster, namespace):.1f} s from apply to Ready")
+            release = Installation(cluster, _namespace_of(documents), namespace)
+            release.wait_ready()
+            report(f"after kubectl apply of install.yaml: {check_sample(cluster, release):.1f} s from apply to Ready")
         finally:
             for document in documents:
                 if document["kind"] != "CustomResourceDefinition":

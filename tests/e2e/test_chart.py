@@ -14,8 +14,12 @@ INSTALL = ROOT / "manifests" / "install.yaml"
 
 
 def render(cluster: Cluster, **values: object) -> list[dict[str, Any]]:
+    return render_release(cluster, "stoker", "stoker", **values)
+
+
+def render_release(cluster: Cluster, name: str, namespace: str, **values: object) -> list[dict[str, Any]]:
     options = [f"--set-json={name.replace('__', '.')}={json.dumps(value)}" for name, value in values.items()]
-    text = cluster.helm("template", "stoker", CHART, "--namespace=stoker", *options)
+    text = cluster.helm("template", name, CHART, f"--namespace={namespace}", *options)
     return [one for one in yaml.safe_load_all(text) if one]
 
 
@@ -83,3 +87,10 @@ def test_the_definition_survives_an_uninstall_unless_told_otherwise(cluster: Clu
     (dropped,) = of_kind(render(cluster, crds__keep=False), "CustomResourceDefinition")
     assert "annotations" not in dropped["metadata"]
     assert of_kind(render(cluster, crds__enabled=False), "CustomResourceDefinition") == []
+
+
+def test_releases_share_no_names_within_a_namespace_or_between_two(cluster: Cluster) -> None:
+    options = {"crds__enabled": False, "monitoring__podMonitor": True, "operator__namespaces": ["models"], "gateway__autoscaling__maxReplicas": 3}
+    releases = [render_release(cluster, name, namespace, **options) for name, namespace in (("a", "one"), ("b", "one"), ("a", "two"))]
+    ids = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for release in releases for one in release]
+    assert len(ids) > 30 and len(set(ids)) == len(ids)

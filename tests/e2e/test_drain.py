@@ -1,7 +1,10 @@
-"""Drains on a real kubelet: how long they take, what clients see, and which replica goes. Engines follow a script, for streams as long as a test wants."""
+"""Drains on a real kubelet: how long they take, what clients of the gateway see, and which replica goes.
+
+Engines follow a script, for streams as long as a test wants.
+"""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -41,12 +44,11 @@ def _spec(replicas: int, drain_seconds: int) -> Mapping[str, Any]:
 
 
 @contextmanager
-def streaming(cluster: Cluster, model: Deployed, pods: Mapping[str, int], seconds: float) -> Iterator[list[LongStream]]:
-    """So many streams to each of these pods, all under way when the block begins."""
+def streaming(cluster: Cluster, model: Deployed, urls: Sequence[str], seconds: float) -> Iterator[list[LongStream]]:
+    """A stream by each of these addresses, all under way when the block begins."""
     num_tokens = int(seconds * TOKENS_PER_SECOND)
-    wanted = [_address(model, pod) for pod, number in pods.items() for _ in range(number)]
     with ExitStack() as stack:
-        streams = [stack.enter_context(LongStream(address, model.name, num_tokens)) for address in wanted]
+        streams = [stack.enter_context(LongStream(url, model.name, num_tokens)) for url in urls]
         cluster.wait_until(lambda: all(stream.has_begun for stream in streams), START_SECONDS, "the streams have begun")
         yield streams
 
@@ -69,7 +71,7 @@ def _finished_at(pod: Manifest, container: str) -> float:
 def test_a_stream_longer_than_the_drain_is_cut_in_time_with_an_error_event(cluster: Cluster, stoker: Installation, report: Report):
     with deployed(cluster, stoker.models, "short-drain", _spec(1, SHORT_DRAIN_SECONDS)) as model:
         pod = model.pod_names[0]
-        with streaming(cluster, model, {pod: 1}, seconds=60) as (stream,), history(cluster, "Pod", pod, model.namespace) as seen:
+        with streaming(cluster, model, [stoker.gateway_url], seconds=60) as (stream,), history(cluster, "Pod", pod, model.namespace) as seen:
             deleted = time.time()
             cluster.delete("Pod", pod, model.namespace)
             cluster.wait_until(lambda: model.find_pod(pod) is None, START_SECONDS, "the pod is gone")
@@ -90,7 +92,9 @@ def test_the_least_busy_replica_goes_and_its_streams_finish(cluster: Cluster, st
     with deployed(cluster, stoker.models, "scaled-in", _spec(2, 30)) as model:
         quiet, busy = model.pod_names
         since = datetime.now(UTC)
-        with streaming(cluster, model, {busy: 3, quiet: 1}, seconds=15) as streams:
+        # Straight to the pods, for the gateway would share them evenly.
+        urls = [_address(model, pod) for pod in (busy, busy, busy, quiet)]
+        with streaming(cluster, model, urls, seconds=15) as streams:
             model.scale(1)
             cluster.wait_until(lambda: len(model.pods) == 1, START_SECONDS, "a replica goes")
             assert model.pod_names == [busy]
@@ -123,7 +127,7 @@ def _scale_to_zero(cluster: Cluster, model: Deployed) -> None:
 def test_a_stream_that_fits_into_the_drain_finishes_whole(cluster: Cluster, stoker: Installation, act: Act):
     with deployed(cluster, stoker.models, "long-drain", _spec(1, 30)) as model:
         pod = model.pod_names[0]
-        with streaming(cluster, model, {pod: 1}, seconds=10) as (stream,):
+        with streaming(cluster, model, [stoker.gateway_url], seconds=10) as (stream,):
             act(cluster, model)
             cluster.wait_until(lambda: pod not in model.pod_names, START_SECONDS, "the pod is told to stop")
             assert not stream.ended

@@ -90,16 +90,29 @@ def test_rollouts_scaling_and_new_gateways_are_not_noticed(cluster: Cluster, sto
         ("scaling in", lambda: first.scale(2)),
         ("another model's restart", lambda: second.patch(restartedAt=str(time.time()))),
         ("gateway rollout", stoker.restart_gateways),
+        ("gateway eviction", lambda: evict_gateway(cluster, stoker)),
     ):
         with Traffic(stoker.gateway_url, first.name, max_tokens=4) as traffic:
             wait_for_streams(cluster, traffic)
             change()
             for model in models:
                 model.wait_settled()
-            cluster.wait_until(lambda: len(cluster.list("Pod", stoker.namespace, f"app.kubernetes.io/name={GATEWAY}")) == 2, START_SECONDS, "old gateways went")
+            cluster.wait_until(lambda: len(gateway_names(cluster, stoker)) == 2, START_SECONDS, "old gateways went")
+            stoker.wait_ready()
             wait_for_streams(cluster, traffic)
         report(traffic.summary(f"through the gateway, {what}"))
         assert traffic.failures == ()
+
+
+def gateway_names(cluster: Cluster, stoker: Installation) -> list[str]:
+    """Of all its pods, those that are to go included."""
+    return [str(pod["metadata"]["name"]) for pod in cluster.list("Pod", stoker.namespace, f"app.kubernetes.io/name={GATEWAY}")]
+
+
+def evict_gateway(cluster: Cluster, stoker: Installation) -> None:
+    evicted = gateway_names(cluster, stoker)[0]
+    cluster.evict(evicted, stoker.namespace)
+    cluster.wait_until(lambda: evicted not in gateway_names(cluster, stoker), START_SECONDS, "it is gone")
 
 
 def wait_for_streams(cluster: Cluster, traffic: Traffic) -> None:
