@@ -1,8 +1,11 @@
-"""KeptResponses: a response is kept by the replica that made it, and nothing in its id says which. The replicas are asked in turn."""
+"""KeptResponses: a response is kept by the replica that made it. Its id tells the model, whose replicas are asked in turn.
 
-import re
+Those of other models are not: the caller's key is none of their business.
+"""
+
 from collections.abc import Awaitable, Callable
 
+from stoker_gateway.openai.response_ids import is_response_of
 from stoker_gateway.router.asking import Message, Refusal
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.errors import keeper_unreachable, not_synced, response_not_found
@@ -15,9 +18,6 @@ PREFIX = "/v1/responses/"
 ROUTE = "/v1/responses/{response_id}"
 
 METHODS = frozenset(("GET", "DELETE", "POST"))
-
-_ID = re.compile(r"resp_[0-9a-f]{48}")
-"""What no replica can have made is not asked for."""
 
 Ask = Callable[[Exchange, Endpoint, Message], Awaitable[Refusal | None]]
 """Of one replica. Raises ConnectError where nothing was sent."""
@@ -35,8 +35,6 @@ class KeptResponses:
         response_id = exchange.scope["path"].removeprefix(PREFIX).partition("/")[0]
         if not self._fleet.is_synced:
             raise not_synced()
-        if _ID.fullmatch(response_id) is None:
-            raise response_not_found(response_id)
         head = request_head(
             exchange.target,
             exchange.headers,
@@ -46,7 +44,7 @@ class KeptResponses:
             content_length=len(body),
         )
         is_unsure = False
-        for model in self._fleet.models:
+        for model in [model for model in self._fleet.models if is_response_of(response_id, model.view.served_names[0])]:
             message = Message(head, body, model.view.traffic.timeouts)
             for endpoint in tuple(model.endpoints):
                 if not endpoint.is_ready:

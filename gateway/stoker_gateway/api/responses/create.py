@@ -1,6 +1,5 @@
 """POST /v1/responses."""
 
-import secrets
 import time
 
 from starlette.requests import Request
@@ -25,6 +24,7 @@ from stoker_gateway.api.state import ApiState
 from stoker_gateway.openai.decode import decode_request
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.protocol import encode
+from stoker_gateway.openai.response_ids import new_response_id
 from stoker_gateway.openai.responses.protocol import (
     ReasoningResponse,
     Response,
@@ -50,7 +50,7 @@ async def create_response(state: ApiState, http_request: Request) -> HttpRespons
         state.check_ready()
         prompt = await off_loop_if_long(size, lambda: render_chat(state, chat))
         plan = plan_chat(state.chat_format, state.tokenizer, chat, prompt.text, params)
-    stored = StoredResponse(_new_response(request, params), conversation)
+    stored = StoredResponse(_new_response(request, params, state.model_names[0]), conversation)
     options = request_options(chat, http_request.headers, request_id_of(http_request, "resp"))
     if request.background:
         await start_in_background(state, stored, Work(prompt, plan, options, has_events=request.stream))
@@ -76,10 +76,9 @@ def _previous(state: ApiState, request: ResponsesRequest) -> StoredResponse | No
     return previous
 
 
-def _new_response(request: ResponsesRequest, params: SamplingParams) -> Response:
-    """Its id cannot be guessed: whoever has it may read what is kept."""
+def _new_response(request: ResponsesRequest, params: SamplingParams, served_name: str) -> Response:
     return Response(
-        id=f"resp_{secrets.token_hex(24)}",
+        id=new_response_id(served_name),
         created_at=int(time.time()),
         status="queued" if request.background else "in_progress",
         background=request.background,

@@ -3,10 +3,11 @@ from typing import Any
 
 import pytest
 
+from stoker_gateway.openai.response_ids import new_response_id
 from stoker_gateway.router.fleet_view import Address
 from stoker_gateway.router.traffic import RetryConfig, TrafficConfig
 
-ID = "resp_" + "0123456789abcdef" * 3
+ID = new_response_id("m")
 
 
 def keeper(wire: Any) -> Any:
@@ -53,10 +54,10 @@ async def test_a_response_that_nobody_keeps_is_not_found_and_costs_no_replica_it
     assert all(not endpoint.health.is_ejected(0.0) for model in gateway.fleet.models for endpoint in model.endpoints)
 
 
-async def test_an_id_that_no_replica_makes_is_asked_of_none(start_replica: Any, start_gateway: Any, wire: Any) -> None:
+async def test_an_id_that_no_replica_of_the_model_makes_is_asked_of_none(start_replica: Any, start_gateway: Any, wire: Any) -> None:
     replica = await start_replica(keeper(wire))
     gateway = await start_gateway(replica)
-    for path in ("resp_1", "", ID.upper(), f"{ID}0", "x" * 4000):
+    for path in ("resp_1", "", new_response_id("another"), ID.upper(), f"{ID}0", "x" * 4000):
         answer = await gateway.client.get(f"/v1/responses/{path}")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "response_not_found") and len(answer.content) < 400
     assert replica.requests == []
