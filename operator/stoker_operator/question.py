@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +26,13 @@ class _Choice(msgspec.Struct):
 
 class _ChatCompletion(msgspec.Struct):
     choices: list[_Choice]
+
+
+def greeting(plans: Sequence[ReplicaPlan], url: str) -> str:
+    """Where the models are, and how to ask the first."""
+    first, *others = dict.fromkeys(plan.served_name for plan in plans)
+    line = f"{first} is served at {url}; try:\n{curl_line(plans[0], url)}"
+    return f"{line}\nalso there: {', '.join(others)}" if others else line
 
 
 def curl_line(plan: ReplicaPlan, url: str) -> str:

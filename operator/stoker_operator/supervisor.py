@@ -7,7 +7,7 @@ from stoker_operator.display import Display
 from stoker_operator.errors import ReplicaError
 from stoker_operator.gateway import Gateway
 from stoker_operator.plan import GatewayPlan, ReplicaPlan
-from stoker_operator.question import ask, curl_line
+from stoker_operator.question import ask, greeting
 from stoker_operator.replica import Replica
 from stoker_operator.rows import build_row
 from stoker_operator.stop_signals import StopSignals
@@ -95,7 +95,7 @@ class Supervisor:
         await first.ready.wait()
         for gateway in self._gateways:
             await gateway.ready.wait()
-        self._display.note(f"{first.plan.served_name} is served at {self._url}; try:\n{curl_line(first.plan, self._url)}")
+        self._display.note(greeting([replica.plan for replica in self._replicas], self._url))
         await self._signals.stop_requested.wait()
 
     async def _ask(self, question: str) -> None:
