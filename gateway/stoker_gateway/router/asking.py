@@ -53,22 +53,22 @@ class Refusal:
 
 
 async def ask(pool: UpstreamPool, head: bytes, body: bytes, connect_seconds: float) -> tuple[UpstreamConnection, ResponseHead]:
-    """Raises UpstreamError; ConnectError where nothing was sent."""
+    """Raises UpstreamError; ConnectError where the request does not arrive, for want of a connection or over one to a machine that is gone."""
     while (connection := pool.take_idle()) is not None:
         sent = asyncio.get_running_loop().time()
         try:
-            return connection, await _ask(connection, head, body)
+            return connection, await _ask(connection, head, body, connect_seconds)
         except UpstreamClosedError:
             if connection.has_begun or asyncio.get_running_loop().time() - sent > STALE_SECONDS:
                 raise
     connection = await pool.connect(connect_seconds)
-    return connection, await _ask(connection, head, body)
+    return connection, await _ask(connection, head, body, connect_seconds)
 
 
-async def _ask(connection: UpstreamConnection, head: bytes, body: bytes) -> ResponseHead:
+async def _ask(connection: UpstreamConnection, head: bytes, body: bytes, delivery_seconds: float) -> ResponseHead:
     try:
         connection.send(head, body)
-        return await connection.read_head()
+        return await connection.read_head(delivery_seconds)
     except BaseException:
         connection.close()
         raise

@@ -148,7 +148,7 @@ class Proxy:
             endpoint.num_in_flight -= 1
 
     async def _send(self, exchange: Exchange, endpoint: Endpoint, message: Message) -> Refusal | None:
-        """Relays the whole answer; or a refusal, of which the client has got nothing. Raises ConnectError where nothing was sent."""
+        """Relays the whole answer; or a refusal, of which the client has got nothing. Raises ConnectError where nothing arrived there."""
         pool = self._pools.of(endpoint)
         try:
             connection, head = await ask(pool, message.head, message.body, _seconds(message.timeouts.connect))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import httptools
 
+from stoker_gateway.router.delivery import is_lost
+
 Header = tuple[bytes, bytes]
 
 HIGH_WATER_BYTES = 256 * 1024
@@ -26,7 +28,7 @@ class UpstreamError(Exception):
     """A replica did not answer, or not to the end.
 
     UpstreamError
-    ├── ConnectError          there is no connection: nothing was sent
+    ├── ConnectError          there is no connection, or the request does not arrive over it
     ├── UpstreamClosedError   the connection ended before the answer did
     ├── UpstreamSilentError   nothing came for too long
     └── UpstreamBrokenError   what came is no HTTP
@@ -60,6 +62,7 @@ class UpstreamConnection(asyncio.Protocol):
     """`send`, then `read_head`, then `read` until it returns nothing; again if `is_reusable` then. Whoever stops earlier closes it."""
 
     __slots__ = (
+        "_delivery_timer",
         "_error",
         "_has_length",
         "_head",
@@ -134,12 +137,16 @@ class UpstreamConnection(asyncio.Protocol):
         if body:
             self._transport.write(body)
 
-    async def read_head(self) -> ResponseHead:
-        """Of the final answer. Raises UpstreamError."""
-        while self._head is None:
-            if self._error is not None:
-                raise self._error
-            await self._wait()
+    async def read_head(self, delivery_seconds: float) -> ResponseHead:
+        """Of the final answer. Raises UpstreamError; ConnectError where the request has not arrived after `delivery_seconds`."""
+        self._delivery_timer = self._loop.call_later(delivery_seconds, self._check_delivery, delivery_seconds)
+        try:
+            while self._head is None:
+                if self._error is not None:
+                    raise self._error
+                await self._wait()
+        finally:
+            self._delivery_timer.cancel()
         return self._head
 
     async def read(self) -> bytes:
@@ -172,6 +179,15 @@ class UpstreamConnection(asyncio.Protocol):
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
+
+    def _check_delivery(self, seconds: float) -> None:
+        connection: socket.socket | None = None if self._transport is None else self._transport.get_extra_info("socket")
+        if self.has_begun or connection is None:
+            return
+        if is_lost(connection):
+            self._fail(ConnectError(f"no word that the request arrives within {seconds:g} s"))
+        else:
+            self._delivery_timer = self._loop.call_later(seconds, self._check_delivery, seconds)
 
     def _check_silence(self) -> None:
         rest = self._silence_seconds if self._is_paused else self._last_came + self._silence_seconds - self._loop.time()
