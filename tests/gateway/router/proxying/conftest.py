@@ -2,19 +2,23 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from stoker_engine.settings import to_args
 from stoker_gateway.api.drain import Drain
 from stoker_gateway.api.http_server import make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.app import GatewayApp
 from stoker_gateway.router.client_protocol import ClientProtocol
+from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointView
@@ -110,7 +114,7 @@ class Replica:
         self.num_open += 1
         self._writers.add(writer)
         gone = asyncio.create_task(writer.wait_closed())
-        gone.add_done_callback(lambda _: self._lost(writer))
+        gone.add_done_callback(lambda task: self._lost(writer, task.exception()))
         try:
             while True:
                 request = await _read(reader)
@@ -137,7 +141,7 @@ class Replica:
                 task.cancel()
             await asyncio.wait((answering, gone))
 
-    def _lost(self, writer: asyncio.StreamWriter) -> None:
+    def _lost(self, writer: asyncio.StreamWriter, _how: BaseException | None) -> None:
         self.num_open -= 1
         self._writers.discard(writer)
 
@@ -245,3 +249,48 @@ async def start_gateway() -> AsyncIterator[StartGateway]:
             return gateway
 
         yield start
+
+
+@dataclass
+class Process:
+    """`stoker-gateway`, ready."""
+
+    process: asyncio.subprocess.Process
+    client: httpx.AsyncClient
+    folder: Path
+
+    @property
+    def last_message(self) -> dict[str, Any]:
+        return json.loads((self.folder / "termination.json").read_text())
+
+
+StartProcess = Callable[..., Awaitable[Process]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[StartProcess]:
+    processes: list[Process] = []
+
+    async def start(replica: Any, **settings: Any) -> Process:
+        path = str(tmp_path / "termination.json")
+        models = (f"m={replica.address}",)
+        config = GatewayConfig(static_models=models, host="127.0.0.1", port=0, termination_message_path=path, log_format="json", **settings)
+        args = ("-m", "stoker_gateway.router", "--port=0", *to_args(config))
+        log = tmp_path / "log"
+        with log.open("wb") as stderr:  # no pipe: nobody reads it, and a full one stops its writer
+            process = await asyncio.create_subprocess_exec(sys.executable, *args, stderr=stderr)
+        while "serving on" not in log.read_text():
+            assert process.returncode is None, log.read_text()
+            await asyncio.sleep(0.01)
+        url = json.loads(next(line for line in log.read_text().splitlines() if "serving on" in line))["message"].rpartition(" ")[2]
+        processes.append(Process(process, httpx.AsyncClient(base_url=url, timeout=30.0, verify=False, trust_env=False), tmp_path))
+        while (await processes[-1].client.get("/readyz")).status_code != 200:
+            await asyncio.sleep(0.01)
+        return processes[-1]
+
+    yield start
+    for each in processes:
+        await each.client.aclose()
+        if each.process.returncode is None:
+            each.process.kill()
+        await each.process.wait()

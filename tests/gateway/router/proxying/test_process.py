@@ -1,63 +1,13 @@
 import asyncio
-import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from stoker_engine.settings import to_args
-from stoker_gateway.router.config import GatewayConfig
 
-
-@dataclass
-class Process:
-    """`stoker-gateway`, ready."""
-
-    process: asyncio.subprocess.Process
-    client: httpx.AsyncClient
-    folder: Path
-
-    @property
-    def last_message(self) -> dict[str, Any]:
-        return json.loads((self.folder / "termination.json").read_text())
-
-
-Start = Callable[..., Awaitable[Process]]
-
-
-@pytest.fixture
-async def start(tmp_path: Path, until: Any) -> AsyncIterator[Start]:
-    processes: list[Process] = []
-
-    async def start(replica: Any, **settings: Any) -> Process:
-        path = str(tmp_path / "termination.json")
-        models = (f"m={replica.address}",)
-        config = GatewayConfig(static_models=models, host="127.0.0.1", port=0, termination_message_path=path, log_format="json", **settings)
-        args = ("-m", "stoker_gateway.router", "--port=0", *to_args(config))
-        process = await asyncio.create_subprocess_exec(sys.executable, *args, stderr=asyncio.subprocess.PIPE)
-        assert process.stderr is not None
-        while b"serving on" not in (line := await process.stderr.readline()):
-            assert line, "it ended as it started"
-        url = json.loads(line)["message"].rpartition(" ")[2]
-        processes.append(Process(process, httpx.AsyncClient(base_url=url, timeout=30.0, verify=False, trust_env=False), tmp_path))
-        while (await processes[-1].client.get("/readyz")).status_code != 200:
-            await asyncio.sleep(0.01)
-        return processes[-1]
-
-    yield start
-    for each in processes:
-        await each.client.aclose()
-        if each.process.returncode is None:
-            each.process.kill()
-        await each.process.communicate()
-
-
-async def test_a_gateway_that_is_told_to_stop_serves_until_it_drains_and_then_finishes(start_replica: Any, start: Start, wire: Any, until: Any) -> None:
+async def test_a_gateway_that_is_told_to_stop_serves_until_it_drains_and_then_finishes(start_replica: Any, start: Any, wire: Any, until: Any) -> None:
     go_on = asyncio.Event()
 
     async def answer(request: Any, writer: Any) -> None:
@@ -91,7 +41,7 @@ async def test_a_gateway_that_is_told_to_stop_serves_until_it_drains_and_then_fi
     assert (message["reason"], message["inFlightAtStart"], message["completed"]) == ("Drained", 1, 1)
 
 
-async def test_a_second_signal_ends_what_is_in_flight_with_an_error(start_replica: Any, start: Start, wire: Any, until: Any) -> None:
+async def test_a_second_signal_ends_what_is_in_flight_with_an_error(start_replica: Any, start: Any, wire: Any, until: Any) -> None:
     async def answer(_request: Any, writer: Any) -> None:
         writer.write(wire.stream() + wire.chunk(b"data: 1\n\n"))
         await asyncio.Event().wait()
