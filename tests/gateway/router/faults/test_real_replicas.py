@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import resource
 import signal
 import socket
+import string
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +22,7 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}], "ignore_eo
 PATH = "/v1/chat/completions"
 ABORTED = 'stoker_request_success_total{finish_reason="abort"'
 NUM_AT_ONCE = 100
+LETTERS = string.ascii_letters + string.digits + "-_./%{}\"'\\é\u202e 漢"
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +105,28 @@ def test_an_unknown_model_is_a_404_through_the_gateway(gateway: Any, path: str, 
     assert response.json()["error"] | {"message": ""} == {"message": "", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
 
 
+@pytest.mark.parametrize("num_strangers", [100, pytest.param(10_000, marks=pytest.mark.stress)])
+def test_random_models_and_paths_make_a_constant_number_of_series(gateway: Any, num_strangers: int) -> None:
+    words = random.Random(11)
+
+    def word() -> str:
+        return "".join(words.choices(LETTERS, k=words.randint(1, 80)))
+
+    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+
+        def ask() -> set[int]:
+            answers = client.post(PATH, json={"model": word()}), client.post(f"/x{word()}", json={"model": word()}), client.get(f"/x{word()}")
+            return {answer.status_code for answer in answers}
+
+        assert ask() == {404}
+        before = gateway.samples()
+        assert set().union(*(ask() for _ in range(num_strangers))) == {404}
+    after = gateway.samples()
+    assert set(after) == set(before)
+    counter = ("stoker_gateway_http_requests_total", "other", PATH, "404")
+    assert after[counter] - before[counter] == num_strangers
+
+
 def stream_until(gateway: Any, kill: Callable[[], None]) -> None:
     """Each of some streams ends with an error."""
     clients = [send(gateway, {"stream": True}) for _ in range(8)]
@@ -120,6 +145,7 @@ def stream_until(gateway: Any, kill: Callable[[], None]) -> None:
         assert data.count(b'{"error":') == 1
 
 
+@pytest.mark.stress
 def test_streams_whose_engine_is_killed_end_with_errors_and_its_successor_serves(gateway: Any, replica: Any, wait_for: Wait) -> None:
     stream_until(gateway, replica.engine.process.kill)
     wait_for(lambda: gateway.num_in_flight() == 0, "nothing is counted any more")
