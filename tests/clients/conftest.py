@@ -79,11 +79,9 @@ def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]") -> None:
     raise AssertionError(f"{url} was not ready in {START_SECONDS:.0f} s")
 
 
-@pytest.fixture(scope="session")
-def smollm2_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`stoker up` with SmolLM2, served as `smollm2`."""
-    manifest = tmp_path_factory.mktemp("up") / "infdep.yaml"
-    manifest.write_text(DEPLOYMENT, encoding="utf-8")
+@contextlib.contextmanager
+def _stoker_up(manifest: Path, deployment: str) -> Iterator[str]:
+    manifest.write_text(deployment, encoding="utf-8")
     port = _free_port()
     process = subprocess.Popen([sys.executable, "-m", "stoker_operator", "up", "-f", str(manifest), "--port", str(port)], stdout=subprocess.DEVNULL)
     try:
@@ -92,6 +90,20 @@ def smollm2_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def smollm2_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`stoker up` with SmolLM2, served as `smollm2`."""
+    with _stoker_up(tmp_path_factory.mktemp("up") / "infdep.yaml", DEPLOYMENT) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The gateway before two replicas of `smollm2_url`."""
+    with _stoker_up(tmp_path_factory.mktemp("gateway") / "infdep.yaml", DEPLOYMENT.replace("spec:\n", "spec:\n  replicas: 2\n")) as url:
+        yield url
 
 
 def _script(template: str) -> Script:
