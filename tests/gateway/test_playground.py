@@ -12,11 +12,11 @@ from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.tokenizer import Tokenizer
 from stoker_gateway.api.app import create_app
 from stoker_gateway.api.config import ApiConfig
-from stoker_gateway.api.drain import Drain
 from stoker_gateway.api.edge import make_edge
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.playground import make_page
 from stoker_gateway.api.state import make_state
+from stoker_gateway.http.drain import Drain
 
 
 @pytest.fixture(scope="module")

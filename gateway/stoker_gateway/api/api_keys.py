@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker_engine.errors import ConfigError
-from stoker_gateway.api.json_response import error_response
+from stoker_gateway.http.json_response import error_response
 from stoker_gateway.openai.errors import ApiError, invalid_api_key
 
 logger = logging.getLogger(__name__)

@@ -13,12 +13,9 @@ from starlette.responses import Response
 from stoker_engine.errors import EngineError
 from stoker_gateway.api.chat_completions import create_chat_completion
 from stoker_gateway.api.completions import create_completion
-from stoker_gateway.api.disconnect import ClientDisconnectedError
-from stoker_gateway.api.drain import DrainMiddleware
 from stoker_gateway.api.engine_control import ENGINE_CONTROL_ROUTES
 from stoker_gateway.api.engine_errors import NOT_READY_CODE, to_api_error
 from stoker_gateway.api.health import livez, readyz, startupz
-from stoker_gateway.api.json_response import error_response
 from stoker_gateway.api.load import load
 from stoker_gateway.api.messages.create import count_tokens, create_message
 from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
@@ -31,6 +28,9 @@ from stoker_gateway.api.responses.stored import cancel_response, delete_response
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.api.tokenization import detokenize, tokenize
 from stoker_gateway.api.version import version
+from stoker_gateway.http.disconnect import ClientDisconnectedError
+from stoker_gateway.http.drain import DrainMiddleware
+from stoker_gateway.http.json_response import error_response
 from stoker_gateway.openai.errors import ApiError, internal_error, method_not_allowed, route_not_found
 
 logger = logging.getLogger(__name__)

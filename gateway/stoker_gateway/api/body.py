@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import ClientDisconnect, Request
 
-from stoker_gateway.api.disconnect import ClientDisconnectedError
-from stoker_gateway.api.drain import Drain
+from stoker_gateway.http.disconnect import ClientDisconnectedError
+from stoker_gateway.http.drain import Drain
 from stoker_gateway.openai.errors import body_too_large, body_too_slow, unsupported_media_type
 
 CHUNK_SECONDS = 60.0

@@ -13,7 +13,6 @@ from stoker_gateway.api.chat_delta import chat_delta, whole_message
 from stoker_gateway.api.chat_plan import ChatPlan, plan_chat
 from stoker_gateway.api.chat_stream import ChatStream
 from stoker_gateway.api.choice_reader import ChoiceReader, with_reasoning
-from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import (
     SYSTEM_FINGERPRINT,
     last_output,
@@ -23,13 +22,14 @@ from stoker_gateway.api.generation import (
     request_options,
     stream_response,
 )
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.logprobs import chat_logprobs, prompt_logprobs
 from stoker_gateway.api.prompt_text import render_chat
 from stoker_gateway.api.prompt_truncation import truncated
-from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.disconnect import cancelled_by_disconnect
+from stoker_gateway.http.json_response import json_response
+from stoker_gateway.http.request_id import request_id_of
 from stoker_gateway.openai.decode import decode_chat_completion_request
 from stoker_gateway.openai.protocol import ChatCompletion, ChatCompletionChoice, encode, make_usage
 from stoker_gateway.openai.request import ChatCompletionRequest

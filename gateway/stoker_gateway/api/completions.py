@@ -17,14 +17,14 @@ from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.completion_choices import PromptChoices
 from stoker_gateway.api.completion_stream import CompletionStream
-from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size, reading_size, request_options, stream_response
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.merge import merge
 from stoker_gateway.api.prompt_truncation import truncated
-from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.sampling import completion_sampling_params
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.disconnect import cancelled_by_disconnect
+from stoker_gateway.http.json_response import json_response
+from stoker_gateway.http.request_id import request_id_of
 from stoker_gateway.openai.decode import decode_completion_request
 from stoker_gateway.openai.protocol import Completion, encode, make_usage
 from stoker_gateway.openai.request import CompletionRequest

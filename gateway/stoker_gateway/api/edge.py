@@ -15,9 +15,9 @@ from stoker_gateway.api.api_keys import ApiKeyMiddleware, ApiKeys
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.metrics import Metrics, Refusal
 from stoker_gateway.api.observe import ObserveMiddleware
-from stoker_gateway.api.origins import OriginMiddleware
-from stoker_gateway.api.request_id import HEADER, MESSAGES_HEADER
 from stoker_gateway.api.request_record import Observer
+from stoker_gateway.http.origins import OriginMiddleware
+from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER
 
 if TYPE_CHECKING:
     from stoker_gateway.api.tracing import Tracing

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from stoker_engine.errors import EngineGenerateError
 from stoker_engine.protocol import PauseMode, SleepTag
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.query import decode_query
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 from stoker_gateway.openai.errors import conflict
 
 

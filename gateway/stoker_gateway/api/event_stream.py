@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from stoker_engine.errors import EngineError
-from stoker_gateway.api.disconnect import ClientDisconnectedError, cancelled_by_disconnect
 from stoker_gateway.api.engine_errors import to_api_error
+from stoker_gateway.http.disconnect import ClientDisconnectedError, cancelled_by_disconnect
 from stoker_gateway.openai import streaming
 
 logger = logging.getLogger(__name__)

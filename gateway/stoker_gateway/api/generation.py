@@ -13,10 +13,10 @@ from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, RequestOptions
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_engine.version import __version__
-from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.event_stream import EventStream
 from stoker_gateway.api.request_record import current_record
 from stoker_gateway.api.trace_headers import trace_headers
+from stoker_gateway.http.disconnect import cancelled_by_disconnect
 from stoker_gateway.openai.request import GenerationRequest
 from stoker_gateway.openai.streaming import COMPLETIONS_END, StreamEnd
 

@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.startup_report import STARTED, report_startup
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 
 _encode = msgspec.json.Encoder().encode
 

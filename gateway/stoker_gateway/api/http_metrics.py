@@ -8,9 +8,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from stoker_gateway.api.api_keys import OPEN_PATHS
-from stoker_gateway.api.metric_table import REQUEST_LATENCY_BUCKETS
-from stoker_gateway.api.metric_values import Histogram
 from stoker_gateway.api.request_record import RequestRecord
+from stoker_gateway.histogram import REQUEST_LATENCY_BUCKETS, Histogram
 
 METHODS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 OTHER = "other"

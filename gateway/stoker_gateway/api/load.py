@@ -4,8 +4,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 
 _encode = msgspec.json.Encoder().encode
 

@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass
 
+from stoker_gateway.histogram import REQUEST_LATENCY_BUCKETS, TTFT_BUCKETS
+
 
 class MetricKind(enum.Enum):
     COUNTER = "counter"
@@ -27,13 +29,7 @@ class MetricSpec:
     is_length: bool = False
 
 
-TTFT_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
 TOKEN_LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
-REQUEST_LATENCY_BUCKETS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2),
-    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0),
-    *(960.0, 1920.0, 7680.0),
-)
 LENGTH_BUCKETS = tuple(float(mantissa * 10**exponent) for exponent in range(8) for mantissa in (1, 2, 5))
 ITERATION_BUCKETS = (1.0, *(float(2**exponent) for exponent in range(3, 15)))
 N_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0)

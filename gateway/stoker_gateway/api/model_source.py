@@ -8,7 +8,7 @@ from stoker_engine.config import seconds
 from stoker_engine.model_fetch import fetch_tokenizer
 from stoker_engine.model_files import is_on_hub, resolve_model
 from stoker_gateway.api.config import ApiConfig
-from stoker_gateway.api.drain import Drain
+from stoker_gateway.http.drain import Drain
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 from stoker_gateway.openai.protocol import Model, ModelList, encode
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker_gateway.api.json_response import is_messages
-from stoker_gateway.api.request_id import HEADER, MESSAGES_HEADER
 from stoker_gateway.api.request_record import Observer, RequestRecord, begin_record
 from stoker_gateway.api.trace_headers import trace_headers
+from stoker_gateway.http.json_response import is_messages
+from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER
 
 _ALLOWED_ID = re.compile(r"[\x21-\x7e]{1,128}")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_gateway.api import web_page
 from stoker_gateway.api.state import ApiState
-from stoker_gateway.api.web_page import Page
+from stoker_gateway.http import web_page
+from stoker_gateway.http.web_page import Page
 from stoker_gateway.openai.errors import route_not_found
 
 PATH = "/"

@@ -21,14 +21,14 @@ from stoker_engine.tokenizer import load_tokenizer
 from stoker_gateway.api.app import create_app
 from stoker_gateway.api.chat_format import apply_chat_template
 from stoker_gateway.api.config import ApiConfig
-from stoker_gateway.api.drain import Drain, DrainReport
 from stoker_gateway.api.edge import Edge, make_edge
-from stoker_gateway.api.http_server import Server, listen, make_server
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.model_source import find_model
-from stoker_gateway.api.open_files import raise_open_files_limit
 from stoker_gateway.api.state import ApiState, make_state, served_names
 from stoker_gateway.api.stop_requests import watch_stop_requests
+from stoker_gateway.http.drain import Drain, DrainReport
+from stoker_gateway.http.open_files import raise_open_files_limit
+from stoker_gateway.http.server import Server, listen, make_server
 
 logger = logging.getLogger(__name__)
 

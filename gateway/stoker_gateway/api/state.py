@@ -14,9 +14,9 @@ from stoker_engine.protocol import EngineCoreReadyResponse
 from stoker_engine.tokenizer import GenerationDefaults, Tokenizer
 from stoker_gateway.api.chat_format import ChatFormat, make_chat_format
 from stoker_gateway.api.config import ApiConfig
-from stoker_gateway.api.drain import Drain
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.responses.store import ResponseStore
+from stoker_gateway.http.drain import Drain
 from stoker_gateway.openai.errors import model_not_found
 
 

@@ -8,7 +8,7 @@ import signal
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_gateway.api.config import ApiConfig
-from stoker_gateway.api.drain import Drain, StopStage
+from stoker_gateway.http.drain import Drain, StopStage
 
 logger = logging.getLogger(__name__)
 

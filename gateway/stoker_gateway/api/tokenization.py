@@ -5,9 +5,9 @@ from starlette.responses import Response
 
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.generation import off_loop_if_long
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.prompt_text import check_length, render_chat
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 from stoker_gateway.openai.decode import decode_request
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.protocol import encode

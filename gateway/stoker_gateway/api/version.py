@@ -4,8 +4,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stoker_engine.version import __version__
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 from stoker_gateway.openai.protocol import encode
 from stoker_gateway.openai.tokenization import Version
 

@@ -7,7 +7,7 @@ from time import perf_counter
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from stoker_gateway.api.disconnect import ClientDisconnectedError
+from stoker_gateway.http.disconnect import ClientDisconnectedError
 from stoker_gateway.openai.errors import ApiError, draining, internal_error, method_not_allowed, route_not_found
 from stoker_gateway.router.access_log import log_access
 from stoker_gateway.router.admission.admission import Admission

@@ -1,13 +1,8 @@
 """HTTP/1.1 with one client: the api's protocol, and what a server that passes requests on must not let through."""
 
 import asyncio
-from typing import Any
 
-from uvicorn import Config
-from uvicorn.server import ServerState
-
-from stoker_gateway.api.http_protocol import HttpProtocol
-from stoker_gateway.router.request_parser import RequestParser
+from stoker_gateway.http.protocol import HttpProtocol
 
 ABORT = "stoker.abort"
 """ASGI extension: ends the connection at once, so that its client sees that an answer was cut."""
@@ -29,10 +24,6 @@ class ClientProtocol(HttpProtocol):
     _is_head = True
     _num_hosts = 0
     _stall_timer: asyncio.TimerHandle | None = None
-
-    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.parser = RequestParser(self)  # type: ignore[assignment]
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -6,9 +6,11 @@ from msgspec import Meta
 
 from stoker_engine.config import Duration, DurationBounds, LogFormatSetting, LogLevelSetting
 from stoker_engine.settings import Settings, to_the_end
-from stoker_gateway.api.config import Origin
+from stoker_gateway.http.urls import Origin
 
 Namespace = Annotated[str, Meta(pattern=to_the_end(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), max_length=63)]
+
+SecretPlace = Annotated[str, Meta(pattern=to_the_end(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"), max_length=317)]
 
 
 class GatewaySettings(Settings, frozen=True, kw_only=True):
@@ -60,6 +62,10 @@ class GatewayConfig(GatewaySettings, frozen=True, kw_only=True):
         Meta(
             description="File with the keys that clients may use, their budgets and priorities; it is read again when it changes. Default: no key is asked for."
         ),
+    ] = None
+    api_keys_secret: Annotated[
+        SecretPlace | None,
+        Meta(description="Secret that --api-keys-file is mounted from, as namespace/name: entries that cannot be used become an Event there."),
     ] = None
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
     supervisor_fd: Annotated[

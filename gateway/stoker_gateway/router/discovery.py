@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from stoker_engine.config import seconds
+from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.load_poll import LoadPoll
@@ -16,7 +17,9 @@ from stoker_gateway.router.static_source import StaticSource
 class Discovery:
     """Models that flags name, else those of a cluster. Raises ConfigError."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, keys: KeyRing | None) -> None:
+        self._keys = keys
+        self._keys_secret = config.api_keys_secret
         self._static_models = parse_static_models(config.static_models)
         self._namespaces = config.namespaces
         self._resync_seconds = seconds(config.resync)
@@ -31,13 +34,17 @@ class Discovery:
     async def _follow_cluster(self, fleet: Fleet) -> None:
         # Importing Kubernetes' client takes a second, and a gateway on a laptop needs none.
         from stoker_gateway.router.cluster.api_server import connect
+        from stoker_gateway.router.cluster.key_events import KeyEvents
         from stoker_gateway.router.cluster.kubernetes_source import KubernetesSource
         from stoker_gateway.router.cluster.routable import RoutableWriter
 
         async with connect() as server:
             source = KubernetesSource(server, self._namespaces, self._resync_seconds)
             writer = RoutableWriter(server, source, fleet)
-            await _run_all(source.run(fleet.update), writer.run(), *_polls(fleet))
+            work = [source.run(fleet.update), writer.run(), *_polls(fleet)]
+            if self._keys is not None and self._keys_secret is not None:
+                work.append(KeyEvents(server, self._keys_secret, self._keys).run())
+            await _run_all(*work)
 
 
 def _polls(fleet: Fleet) -> tuple[Coroutine[Any, Any, None], ...]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from stoker_gateway.api.origins import OriginMiddleware
-from stoker_gateway.api.request_id import HEADER, MESSAGES_HEADER
+from stoker_gateway.http.origins import OriginMiddleware
+from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER
 
 PREFLIGHT_SECONDS = 600
 """How long a browser may remember what it was told of another origin's rights."""

@@ -7,7 +7,7 @@ from time import monotonic, perf_counter
 from starlette.types import Receive, Scope, Send
 
 from stoker_gateway.anthropic.errors import messages_error
-from stoker_gateway.api.json_response import is_messages
+from stoker_gateway.http.json_response import is_messages
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.streaming import error_event, named_event
 from stoker_gateway.router.admission.answer_tokens import AnswerTokens

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from stoker_gateway.api.metric_table import REQUEST_LATENCY_BUCKETS, TTFT_BUCKETS
-from stoker_gateway.api.metric_values import Histogram
+from stoker_gateway.histogram import REQUEST_LATENCY_BUCKETS, TTFT_BUCKETS, Histogram
 from stoker_gateway.router.access_log import QUIET_ROUTES
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.endpoint import Endpoint

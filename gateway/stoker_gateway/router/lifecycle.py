@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from stoker_gateway.api.drain import Drain, StopStage
+from stoker_gateway.http.drain import Drain, StopStage
 
 
 class Lifecycle:

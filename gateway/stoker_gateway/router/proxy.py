@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from stoker_engine.config import seconds
-from stoker_gateway.api.disconnect import cancelled_by_disconnect
-from stoker_gateway.api.drain import Drain
+from stoker_gateway.http.disconnect import cancelled_by_disconnect
+from stoker_gateway.http.drain import Drain
 from stoker_gateway.openai.errors import model_not_found, timed_out
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.asking import ELSEWHERE, MAX_REFUSAL_BYTES, Message, Refusal, ask, may_be_refusal, read_refusal

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stoker_gateway.api.disconnect import ClientDisconnectedError
-from stoker_gateway.api.drain import Drain
+from stoker_gateway.http.disconnect import ClientDisconnectedError
+from stoker_gateway.http.drain import Drain
 from stoker_gateway.openai.errors import ApiError, body_too_large, body_too_slow, nested_too_deeply
 from stoker_gateway.openai.nesting import MAX_NESTING
 from stoker_gateway.router.exchange import Exchange

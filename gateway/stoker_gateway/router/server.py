@@ -16,9 +16,9 @@ from stoker_engine.errors import ConfigError, EngineError
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
-from stoker_gateway.api.drain import Drain, DrainReport
-from stoker_gateway.api.http_server import Server, listen, make_server
-from stoker_gateway.api.open_files import raise_open_files_limit
+from stoker_gateway.http.drain import Drain, DrainReport
+from stoker_gateway.http.open_files import raise_open_files_limit
+from stoker_gateway.http.server import Server, listen, make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
@@ -44,8 +44,8 @@ def run(config: GatewayConfig) -> ExitCode:
         if config.supervisor_fd is not None:
             check_supervisor_fd(config.supervisor_fd)
         raise_open_files_limit()
-        discovery = Discovery(config)
         keys = None if config.api_keys_file is None else KeyRing(Path(config.api_keys_file))
+        discovery = Discovery(config, keys)
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             report = runner.run(_serve(config, discovery, keys, listener))
     except ConfigError as error:

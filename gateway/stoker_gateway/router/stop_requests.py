@@ -7,7 +7,7 @@ import signal
 
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.termination import TerminationMessage, write_termination_message
-from stoker_gateway.api.drain import StopStage
+from stoker_gateway.http.drain import StopStage
 from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.lifecycle import Lifecycle
 

@@ -5,9 +5,9 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from stoker_gateway.api import body
-from stoker_gateway.api import drain as drain_module
 from stoker_gateway.api.body import read_json_body
-from stoker_gateway.api.drain import Drain
+from stoker_gateway.http import drain as drain_module
+from stoker_gateway.http.drain import Drain
 from stoker_gateway.openai.errors import ApiError
 
 

@@ -3,7 +3,7 @@ import re
 import msgspec
 import pytest
 
-from stoker_gateway.api.config import HOST, Endpoint, Origin
+from stoker_gateway.http.urls import HOST, Endpoint, Origin
 
 
 def test_every_port_there_is_and_no_other_may_be_named() -> None:

@@ -10,15 +10,15 @@ from stoker_gateway.anthropic.protocol import TokenCount
 from stoker_gateway.anthropic.request import COUNT_TOKENS_RULES, MESSAGES_RULES, CountTokensRequest, MessagesRequest
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_plan import plan_chat
-from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import last_output, off_loop_if_long, request_options, stream_response
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.messages.answer import MessageAnswer
 from stoker_gateway.api.messages.chat import chat_request, prompt_request
 from stoker_gateway.api.prompt_text import check_length, render_chat
-from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.disconnect import cancelled_by_disconnect
+from stoker_gateway.http.json_response import json_response
+from stoker_gateway.http.request_id import request_id_of
 from stoker_gateway.openai.decode import decode_request
 from stoker_gateway.openai.protocol import encode
 from stoker_gateway.openai.streaming import StreamEnd, named_event

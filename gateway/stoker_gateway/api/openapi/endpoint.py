@@ -6,9 +6,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.openapi.document import openapi_document
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 
 
 async def get_openapi(state: ApiState, request: Request) -> Response:

@@ -8,11 +8,8 @@ from starlette.responses import Response as HttpResponse
 from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_plan import plan_chat
-from stoker_gateway.api.disconnect import cancelled_by_disconnect
 from stoker_gateway.api.generation import off_loop_if_long, request_options, stream_response
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.prompt_text import render_chat
-from stoker_gateway.api.request_id import request_id_of
 from stoker_gateway.api.responses.background import Work, start_in_background
 from stoker_gateway.api.responses.conversation import chat_request, own_names
 from stoker_gateway.api.responses.follow import RESPONSES_END, followed
@@ -21,6 +18,9 @@ from stoker_gateway.api.responses.run import ResponseRun
 from stoker_gateway.api.responses.store import StoredResponse
 from stoker_gateway.api.sampling import chat_sampling_params
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.disconnect import cancelled_by_disconnect
+from stoker_gateway.http.json_response import json_response
+from stoker_gateway.http.request_id import request_id_of
 from stoker_gateway.openai.decode import decode_request
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.protocol import encode

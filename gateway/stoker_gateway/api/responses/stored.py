@@ -7,12 +7,12 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
-from stoker_gateway.api.json_response import json_response
 from stoker_gateway.api.query import decode_query
 from stoker_gateway.api.responses.background import cancel
 from stoker_gateway.api.responses.follow import followed
 from stoker_gateway.api.responses.store import StoredResponse
 from stoker_gateway.api.state import ApiState
+from stoker_gateway.http.json_response import json_response
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.protocol import encode
 from stoker_gateway.openai.responses.protocol import DeletedResponse, InputItemList

@@ -153,6 +153,9 @@ class ApiServer:
         path = resource.path(metadata["namespace"], metadata["name"], "status")
         await self._read(_Call("PATCH", path, {"fieldManager": FIELD_MANAGER, "force": "true"}, obj, APPLY))
 
+    async def create(self, resource: Resource, obj: dict[str, Any]) -> None:
+        await self._read(_Call("POST", resource.path(obj["metadata"]["namespace"]), {"fieldManager": FIELD_MANAGER}, obj))
+
     async def _read(self, call: _Call) -> bytes:
         times = self._times
         timeout = aiohttp.ClientTimeout(total=times.whole, sock_connect=times.connect, sock_read=times.silence)

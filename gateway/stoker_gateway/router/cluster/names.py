@@ -31,3 +31,4 @@ class Resource:
 
 INFERENCE_DEPLOYMENTS = Resource(GROUP, "v1alpha1", "inferencedeployments")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
+EVENTS = Resource("events.k8s.io", "v1", "events")

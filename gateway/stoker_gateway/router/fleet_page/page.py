@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from stoker_gateway.api.disconnect import cancelled_by_disconnect
-from stoker_gateway.api.web_page import make_page
+from stoker_gateway.http.disconnect import cancelled_by_disconnect
+from stoker_gateway.http.web_page import make_page
 from stoker_gateway.openai.streaming import CONTENT_TYPE, HEADERS
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.exchange import Exchange

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker_gateway.api.drain import Drain
-from stoker_gateway.api.http_server import listen, make_server
+from stoker_gateway.http.drain import Drain
+from stoker_gateway.http.server import listen, make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp

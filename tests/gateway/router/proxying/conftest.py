@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from stoker_engine.settings import to_args
-from stoker_gateway.api.drain import Drain
-from stoker_gateway.api.http_server import make_server
+from stoker_gateway.http.drain import Drain
+from stoker_gateway.http.server import make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.app import GatewayApp
 from stoker_gateway.router.client_protocol import ClientProtocol

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stoker_gateway.api import http_protocol
+from stoker_gateway.http import protocol as http_protocol
 from stoker_gateway.router import client_protocol, request_body
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"

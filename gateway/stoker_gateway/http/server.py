@@ -8,8 +8,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from stoker_engine.errors import EngineError
-from stoker_gateway.api.drain import ClientAddress
-from stoker_gateway.api.http_protocol import HttpProtocol
+from stoker_gateway.http.drain import ClientAddress
+from stoker_gateway.http.protocol import HttpProtocol
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75

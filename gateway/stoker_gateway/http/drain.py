@@ -10,7 +10,7 @@ from typing import TypeAlias
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoker_gateway.api.json_response import error_response
+from stoker_gateway.http.json_response import error_response
 from stoker_gateway.openai.errors import draining
 
 ClientAddress: TypeAlias = tuple[str, int]

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from stoker_gateway.api.disconnect import ClientDisconnectedError, cancelled_by_disconnect
+from stoker_gateway.http.disconnect import ClientDisconnectedError, cancelled_by_disconnect
 
 
 class Connection:

@@ -1,9 +1,13 @@
 """HTTP/1.1 on one connection: uvicorn's protocol, with a limit to what comes before a body, and errors in the API's words."""
 
 import asyncio
+from typing import Any
 
+from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
+from stoker_gateway.http.request_parser import RequestParser
 from stoker_gateway.openai.errors import ApiError, headers_too_large, malformed_request
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -28,6 +32,10 @@ class HttpProtocol(HttpToolsProtocol):
     _num_unfinished_bytes = 0
     _is_too_large = False
     _head_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.parser = RequestParser(self)  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -3,7 +3,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from stoker_gateway.api.drain import Drain, StopStage
+from stoker_gateway.http.drain import Drain, StopStage
 
 
 async def everything_can_finish() -> bool:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stoker_gateway.api.json_response import error_response
+from stoker_gateway.http.json_response import error_response
 from stoker_gateway.openai.errors import foreign_origin
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -1,0 +1,88 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from stoker_gateway.http import protocol
+from stoker_gateway.http.server import listen, make_server
+
+SLOW_SECONDS = 0.5
+
+
+async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers after more time than a head may take."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    await asyncio.sleep(SLOW_SECONDS)
+    await send({"type": "http.response.body", "body": b"done"})
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the request's body."""
+    body = b""
+    more = True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[int]:
+    """The port."""
+    with listen("127.0.0.1", 0) as listener:
+        server = make_server(app)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        await task
+
+
+@pytest.fixture
+async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", SLOW_SECONDS / 5)
+    async with serving(slow) as port:
+        yield port
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nX: "])
+async def test_a_head_that_never_ends_ends_its_connection(port: int, begun: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(begun)
+    assert await asyncio.wait_for(reader.read(), timeout=30) == b""
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_an_upgrade_to_another_protocol_is_no_news_for_the_log(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"done"), timeout=30)
+    assert caplog.records == []
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_request_that_offers_another_protocol_is_read_with_its_body_and_the_next_one_too() -> None:
+    offer = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+    whole = offer + b"Content-Length: 3\r\n\r\none"
+    chunked = offer + b"Transfer-Encoding: chunked\r\n\r\n2\r\ntw\r\n1\r\no\r\n0\r\n\r\n"
+    plain = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\nthree"
+    async with serving(echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(whole + chunked + plain)
+        answer = await asyncio.wait_for(reader.read(), timeout=30)
+        writer.close()
+        await writer.wait_closed()
+    assert [part.rpartition(b"\r\n\r\n")[2] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"one", b"two", b"three"]
+
+
+async def test_an_answer_that_takes_longer_is_not_cut_by_a_head_that_has_begun(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTT")
+    assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"done"), timeout=30)
+    writer.close()
+    await writer.wait_closed()
