@@ -65,7 +65,7 @@ class GatewayConfig(GatewaySettings, frozen=True, kw_only=True):
     ] = None
     api_keys_secret: Annotated[
         SecretPlace | None,
-        Meta(description="Secret that --api-keys-file is mounted from, as namespace/name: entries that cannot be used become an Event there."),
+        Meta(description="Secret that --api-keys-file is mounted from, as namespace/name: entries that are of no use become an Event there."),
     ] = None
     termination_message_path: Annotated[str, Meta(description="File that gets one JSON line when the process ends.")] = "/dev/termination-log"
     supervisor_fd: Annotated[

@@ -168,7 +168,9 @@ class LocalApiServer:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         url = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        if method == "PATCH":
+        if method == "POST":
+            await self._create(writer, url.path, json.loads(body))
+        elif method == "PATCH":
             await self._apply(writer, url.path, json.loads(body))
         elif self.refuse:
             await _reply(writer, {"kind": "Status", "code": self.refuse, "reason": "Refused", "message": "not now"}, self.refuse)
@@ -216,6 +218,14 @@ class LocalApiServer:
             await writer.drain()
             async with self._news:
                 await self._news.wait()
+
+    async def _create(self, writer: asyncio.StreamWriter, path: str, body: Manifest) -> None:
+        plural, metadata = path.rsplit("/", 1)[1], body["metadata"]
+        if (metadata["namespace"], metadata["name"]) in self.objects[plural]:
+            await _reply(writer, {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "it is there"}, 409)
+            return
+        await self.put(plural, body)
+        await _reply(writer, body, 201)
 
     async def _apply(self, writer: asyncio.StreamWriter, path: str, body: Manifest) -> None:
         self.applied.append((path, body))
