@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import msgspec
 
 from stoker_gateway.router.traffic import TimeoutConfig
-from stoker_gateway.router.upstream_connection import ResponseHead, UpstreamClosedError, UpstreamConnection, UpstreamError
+from stoker_gateway.router.upstream_answer import ResponseHead
+from stoker_gateway.router.upstream_connection import UpstreamConnection
+from stoker_gateway.router.upstream_errors import UpstreamClosedError, UpstreamError
 from stoker_gateway.router.upstream_pool import UpstreamPool
 
 STALE_SECONDS = 1.0

@@ -16,7 +16,7 @@ from stoker_gateway.router.client_protocol import ABORT
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.response_error import response_error_event
 from stoker_gateway.router.routed_request import RoutedRequest, request_id
-from stoker_gateway.router.upstream_connection import Header
+from stoker_gateway.router.upstream_answer import Header
 
 JSON: Header = (b"content-type", b"application/json")
 CLOSE: Header = (b"connection", b"close")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from stoker_gateway.router.upstream_connection import Header
+from stoker_gateway.router.upstream_answer import Header
 
 HOP_BY_HOP = frozenset(
     (

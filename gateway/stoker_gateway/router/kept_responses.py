@@ -12,7 +12,7 @@ from stoker_gateway.router.errors import keeper_unreachable, not_synced, respons
 from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head
-from stoker_gateway.router.upstream_connection import ConnectError
+from stoker_gateway.router.upstream_errors import ConnectError
 
 PREFIX = "/v1/responses/"
 ROUTE = "/v1/responses/{response_id}"

@@ -23,7 +23,9 @@ from stoker_gateway.router.model_field import with_model
 from stoker_gateway.router.policy import RoutingKey
 from stoker_gateway.router.request_body import RequestBody, parse_body, read_body
 from stoker_gateway.router.served_model import ServedModel
-from stoker_gateway.router.upstream_connection import ConnectError, ResponseHead, UpstreamConnection, UpstreamError, UpstreamSilentError
+from stoker_gateway.router.upstream_answer import ResponseHead
+from stoker_gateway.router.upstream_connection import UpstreamConnection
+from stoker_gateway.router.upstream_errors import ConnectError, UpstreamError, UpstreamSilentError
 from stoker_gateway.router.upstream_pools import UpstreamPools
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stoker_gateway.router.upstream_connection import Header
+from stoker_gateway.router.upstream_answer import Header
 
 _ALLOWED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 

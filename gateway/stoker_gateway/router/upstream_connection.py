@@ -2,19 +2,13 @@
 
 import asyncio
 import socket
-from dataclasses import dataclass
-
-import httptools
 
 from stoker_gateway.router.delivery import is_lost
-
-Header = tuple[bytes, bytes]
+from stoker_gateway.router.upstream_answer import ResponseHead, UpstreamAnswer
+from stoker_gateway.router.upstream_errors import ConnectError, UpstreamBrokenError, UpstreamClosedError, UpstreamError, UpstreamSilentError
 
 HIGH_WATER_BYTES = 256 * 1024
 """Of an answer that its client has not taken yet; past it nothing more is read from the replica."""
-
-MAX_HEAD_BYTES = 64 * 1024
-"""Of an answer's status line and headers together."""
 
 KEEPALIVE_OPTIONS = tuple(
     (socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -24,65 +18,20 @@ KEEPALIVE_OPTIONS = tuple(
 """A replica whose machine is gone says nothing, ever: the kernel notices within half a minute."""
 
 
-class UpstreamError(Exception):
-    """A replica did not answer, or not to the end.
-
-    UpstreamError
-    ├── ConnectError          there is no connection, or the request does not arrive over it
-    ├── UpstreamClosedError   the connection ended before the answer did
-    ├── UpstreamSilentError   nothing came for too long
-    └── UpstreamBrokenError   what came is no HTTP
-    """
-
-
-class ConnectError(UpstreamError): ...
-
-
-class UpstreamClosedError(UpstreamError): ...
-
-
-class UpstreamSilentError(UpstreamError): ...
-
-
-class UpstreamBrokenError(UpstreamError): ...
-
-
-@dataclass(slots=True, frozen=True)
-class ResponseHead:
-    """The names are lower case."""
-
-    status: int
-    headers: list[Header]
-
-    def get(self, name: bytes) -> bytes | None:
-        return next((value for header, value in self.headers if header == name), None)
-
-
 class UpstreamConnection(asyncio.Protocol):
     """`send`, then `read_head`, then `read` until it returns nothing; again if `is_reusable` then. Whoever stops earlier closes it."""
 
     __slots__ = (
+        "_answer",
         "_delivery_timer",
         "_error",
-        "_has_length",
-        "_head",
-        "_head_bytes",
-        "_headers",
-        "_is_busy",
-        "_is_interim",
         "_is_paused",
-        "_keeps_alive",
         "_last_came",
         "_loop",
-        "_num_waiting_bytes",
-        "_parser",
-        "_parts",
         "_silence_seconds",
         "_silence_timer",
         "_transport",
         "_waiter",
-        "has_begun",
-        "is_complete",
         "is_open",
         "num_requests",
         "opened",
@@ -92,7 +41,10 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._answer: UpstreamAnswer | None = None
+        """To the last request."""
+        self._error: UpstreamError | None = None
+        self._is_paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._silence_timer: asyncio.TimerHandle | None = None
         self.is_open = False
@@ -100,35 +52,28 @@ class UpstreamConnection(asyncio.Protocol):
         """That were sent over it."""
         self.opened = self.used = loop.time()
         """When it was made, and last given back."""
-        self._is_busy = False
-        self._expect_answer()
-        self._is_busy = False
 
-    def _expect_answer(self) -> None:
-        self._is_busy = True
-        self._error: UpstreamError | None = None
-        self._head: ResponseHead | None = None
-        self._headers: list[Header] = []
-        self._head_bytes = 0
-        self._has_length = False
-        self._is_interim = False
-        self._keeps_alive = False
-        self._parts: list[bytes] = []
-        self._num_waiting_bytes = 0
-        self._is_paused = False
-        self.has_begun = False
+    @property
+    def has_begun(self) -> bool:
         """Whether a byte of the answer has come."""
-        self.is_complete = False
+        return self._answer is not None and self._answer.has_begun
+
+    @property
+    def is_complete(self) -> bool:
         """Whether all of the answer has come; `read` may have more of it."""
+        return self._answer is not None and self._answer.is_complete
 
     @property
     def is_reusable(self) -> bool:
         """Whether another request may be sent over it."""
-        return self.is_open and self._keeps_alive and self.is_complete and not self._parts
+        answer = self._answer
+        return self.is_open and answer is not None and answer.is_complete and answer.keeps_alive and not answer.num_waiting_bytes
 
     def send(self, head: bytes, body: bytes) -> None:
         """A whole request."""
-        self._expect_answer()
+        self._answer = UpstreamAnswer()
+        self._error = None
+        self._is_paused = False
         self.num_requests += 1
         if self._transport is None or not self.is_open:
             self._error = UpstreamClosedError("the connection had been closed")
@@ -139,27 +84,27 @@ class UpstreamConnection(asyncio.Protocol):
 
     async def read_head(self, delivery_seconds: float) -> ResponseHead:
         """Of the final answer. Raises UpstreamError; ConnectError where the request has not arrived after `delivery_seconds`."""
+        answer = self._sent()
         self._delivery_timer = self._loop.call_later(delivery_seconds, self._check_delivery, delivery_seconds)
         try:
-            while self._head is None:
+            while answer.head is None:
                 if self._error is not None:
                     raise self._error
                 await self._wait()
         finally:
             self._delivery_timer.cancel()
-        return self._head
+        return answer.head
 
     async def read(self) -> bytes:
         """What has come since, waited for; nothing at the end. Raises UpstreamError where it ends early, when all that came was read."""
-        while not self._parts:
-            if self.is_complete:
+        answer = self._sent()
+        while not answer.num_waiting_bytes:
+            if answer.is_complete:
                 return b""
             if self._error is not None:
                 raise self._error
             await self._wait()
-        piece = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts = []
-        self._num_waiting_bytes = 0
+        piece = answer.take()
         if self._is_paused and self._transport is not None:
             self._is_paused = False
             self._last_came = self._loop.time()
@@ -179,6 +124,11 @@ class UpstreamConnection(asyncio.Protocol):
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
+
+    def _sent(self) -> UpstreamAnswer:
+        if self._answer is None:
+            raise RuntimeError("nothing was sent that could have an answer")
+        return self._answer
 
     def _check_delivery(self, seconds: float) -> None:
         connection: socket.socket | None = None if self._transport is None else self._transport.get_extra_info("socket")
@@ -230,74 +180,31 @@ class UpstreamConnection(asyncio.Protocol):
                 connection.setsockopt(level, option, value)
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_busy or self.is_complete or self._parser is None:
-            self._keeps_alive = False
+        answer = self._answer
+        if answer is None or answer.is_complete:
             self.close()  # nobody asked
             return
-        self.has_begun = True
-        if self._head is None:
-            self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(UpstreamBrokenError(f"its answer is no HTTP: {error}"))
+            answer.feed(data)
+        except UpstreamBrokenError as error:
+            self._fail(error)
             return
-        if self._head is None and self._head_bytes > MAX_HEAD_BYTES:
-            self._fail(UpstreamBrokenError(f"the head of its answer is longer than {MAX_HEAD_BYTES} bytes"))
-        elif self._silence_timer is not None:
+        if answer.is_complete:
+            self._stop_timer()
+        elif answer.num_waiting_bytes > HIGH_WATER_BYTES and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+        if self._silence_timer is not None:
             self._last_came = self._loop.time()
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._stop_timer()
-        if self._is_busy and not self.is_complete and self._error is None:
-            if self._head is not None and not self._has_length and exc is None:
-                self.is_complete = True  # an answer without a length ends with its connection
-            else:
+        if self._answer is not None:
+            if exc is None:
+                self._answer.end()
+            self._answer.drop()
+            if not self._answer.is_complete and self._error is None:
                 self._error = UpstreamClosedError("the connection ended before the answer did")
-        self._parser = None  # which holds this object
         self._wake()
-
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        if self.is_complete:
-            self._keeps_alive = False  # an answer that nobody asked for
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._head is not None:
-            return  # a trailer
-        name = name.lower()
-        if name in (b"content-length", b"transfer-encoding"):
-            self._has_length = True
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        if self._head is not None or self._parser is None:
-            return
-        status = self._parser.get_status_code()
-        if status < 200:
-            self._is_interim = True
-            self._headers = []
-            self._has_length = False
-            return
-        self._has_length = self._has_length or status in (204, 304)
-        self._keeps_alive = self._parser.should_keep_alive()
-        self._head = ResponseHead(status, self._headers)
-
-    def on_body(self, body: bytes) -> None:
-        if self.is_complete:
-            return
-        self._parts.append(body)
-        self._num_waiting_bytes += len(body)
-        if self._num_waiting_bytes > HIGH_WATER_BYTES and not self._is_paused and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
-
-    def on_message_complete(self) -> None:
-        if self._is_interim:
-            self._is_interim = False
-            return
-        self.is_complete = True
-        self._stop_timer()

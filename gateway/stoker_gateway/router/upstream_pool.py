@@ -4,7 +4,8 @@ import asyncio
 from collections import deque
 
 from stoker_gateway.router.fleet_view import Address
-from stoker_gateway.router.upstream_connection import ConnectError, UpstreamConnection
+from stoker_gateway.router.upstream_connection import UpstreamConnection
+from stoker_gateway.router.upstream_errors import ConnectError
 
 IDLE_SECONDS = 60.0
 """Less than the api keeps an idle connection (75 s): it is this end that closes it."""

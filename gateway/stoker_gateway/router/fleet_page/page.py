@@ -8,7 +8,7 @@ from stoker_gateway.openai.streaming import CONTENT_TYPE, HEADERS
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.fleet_page.feed import FleetFeed
-from stoker_gateway.router.upstream_connection import Header
+from stoker_gateway.router.upstream_answer import Header
 
 PAGE_PATH = "/"
 EVENTS_PATH = "/fleet/events"

@@ -114,7 +114,7 @@ class Replica:
         self.num_open += 1
         self._writers.add(writer)
         gone = asyncio.create_task(writer.wait_closed())
-        gone.add_done_callback(lambda task: self._lost(writer, task.exception()))
+        gone.add_done_callback(lambda task: self._lost(writer, None if task.cancelled() else task.exception()))
         try:
             while True:
                 request = await _read(reader)

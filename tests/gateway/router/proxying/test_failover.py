@@ -104,9 +104,11 @@ async def test_what_else_a_replica_does_not_find_is_its_answer(start_replica: An
     async def refuse(_request: Any, writer: Any) -> None:
         writer.write(wire.error("unknown_url", "404 Not Found"))
 
-    gateway = await start_gateway(await start_replica(refuse), await start_replica())
+    replicas = await start_replica(refuse), await start_replica(refuse)
+    gateway = await start_gateway(*replicas)
     response = await gateway.post()
     assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_url")
+    assert sum(len(replica.requests) for replica in replicas) == 1
 
 
 @pytest.mark.parametrize("code", ["engine_dead", "nobody_knows"])
