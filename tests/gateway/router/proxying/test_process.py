@@ -19,7 +19,7 @@ async def test_a_gateway_that_is_told_to_stop_serves_until_it_drains_and_then_fi
         writer.write(wire.chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
     replica = await start_replica(answer)
-    gateway = await start(replica, drain_delay="500ms")
+    gateway = await start(replica, drain_delay="1500ms")
     plain = await gateway.client.post("/v1/completions", json={"model": "m"})
     assert len(plain.headers.get_list("date")) == 1 and "2024" not in plain.headers["date"]
     stream = asyncio.create_task(gateway.client.post("/v1/completions", json={"model": "m", "stream": True}))
