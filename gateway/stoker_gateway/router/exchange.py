@@ -1,7 +1,7 @@
 """Exchange: one request of a client and the answer that it gets, in ASGI's messages."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
 
 from starlette.types import Receive, Scope, Send
@@ -31,7 +31,20 @@ LINGER_BYTES = 4 * 1024 * 1024
 class Exchange:
     """`headers` are the request's; the names are lower case."""
 
-    __slots__ = ("_is_event_stream", "_last_piece", "_lifecycle", "_send", "caller", "has_begun", "headers", "receive", "record", "scope", "tokens")
+    __slots__ = (
+        "_is_event_stream",
+        "_last_piece",
+        "_lifecycle",
+        "_send",
+        "caller",
+        "end_waiting",
+        "has_begun",
+        "headers",
+        "receive",
+        "record",
+        "scope",
+        "tokens",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
@@ -43,6 +56,8 @@ class Exchange:
         self.record = RoutedRequest(request_id(self.headers), scope["method"], scope["raw_path"].decode("latin-1"))
         self.has_begun = False
         """Whether the answer's head was sent."""
+        self.end_waiting: Callable[[], None] = _nothing
+        """Called before an answer is sent on: nothing else is sent from then on."""
         self.caller = ANYONE
         self.tokens: AnswerTokens | None = None
         """Counts what the answer costs, where anyone wants to know."""
@@ -77,10 +92,13 @@ class Exchange:
             self.record.num_tokens = self.tokens.total
             self.caller.charge(self.record.num_tokens, monotonic())
 
+    def note_first_byte(self) -> None:
+        self.record.first_byte_seconds = perf_counter() - self.record.started
+
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
         record = self.record
         record.status = status
-        record.first_byte_seconds = perf_counter() - record.started
+        self.note_first_byte()
         self.has_begun = True
         own_id = record.request_id.encode("latin-1")
         sent = [*headers, (b"x-request-id", own_id)]
@@ -156,3 +174,6 @@ class Exchange:
 
     def _error_body(self, error: ApiError) -> bytes:
         return messages_error(error, self.record.request_id) if is_messages(self.scope) else error.body()
+
+
+def _nothing() -> None: ...

@@ -1,8 +1,6 @@
-"""A stream that waits for a replica: its answer begins with comments, so that nobody on the way takes it for dead."""
+"""A stream that waits, for a replica or for its first token: its answer begins with comments, so that nobody on the way takes it for dead."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -13,30 +11,37 @@ HEARTBEAT_SECONDS = 10.0
 """A refusal that comes earlier still has a status of its own."""
 
 _HEADERS = ((b"content-type", EVENT_STREAM + b"; charset=utf-8"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-_HEARTBEAT = b": waiting for a replica\n\n"
+_HEARTBEAT = b": waiting\n\n"
 
 
 class _ErrorBody(msgspec.Struct):
     error: ErrorObject
 
 
-@asynccontextmanager
-async def heartbeats(exchange: Exchange) -> AsyncIterator[None]:
-    """Sends them while its body runs."""
-    beating = asyncio.create_task(_beat(exchange))
-    try:
-        yield
-    finally:
-        beating.cancel()
-        await asyncio.wait({beating})
+class Heartbeats:
+    """Of a stream that waits, from the first HEARTBEAT_SECONDS on until `stop`."""
 
+    __slots__ = ("_exchange", "_task", "_timer")
 
-async def _beat(exchange: Exchange) -> None:
-    while True:
-        await asyncio.sleep(HEARTBEAT_SECONDS)
-        if not exchange.has_begun:
-            await exchange.begin(200, _HEADERS)
-        await exchange.write(_HEARTBEAT)
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._start)
+
+    def stop(self) -> None:
+        """At once: what is written then comes after the last of them."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        await self._exchange.begin(200, _HEADERS)
+        while True:
+            await self._exchange.write(_HEARTBEAT)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
 def error_of(status: int, body: bytes) -> ApiError:

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import logging
-from contextlib import nullcontext
 from dataclasses import replace
 
 from stoker_engine.config import seconds
@@ -17,7 +16,7 @@ from stoker_gateway.router.errors import name_is_new, no_replicas, not_synced, r
 from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head, returned_headers
-from stoker_gateway.router.held_stream import error_of, heartbeats
+from stoker_gateway.router.held_stream import Heartbeats, error_of
 from stoker_gateway.router.kept_responses import PREFIX, KeptResponses
 from stoker_gateway.router.model_field import with_model
 from stoker_gateway.router.policy import RoutingKey
@@ -102,13 +101,17 @@ class Proxy:
 
     async def _forward_in_turn(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
         queue = self._admission.queue(model)
-        if not queue.try_enter(exchange.caller):
-            async with heartbeats(exchange) if body.is_stream else nullcontext():
-                await queue.wait(exchange.caller)
+        if body.is_stream:
+            exchange.end_waiting = Heartbeats(exchange).stop
         try:
-            await self._forward(exchange, model, body)
+            if not queue.try_enter(exchange.caller):
+                await queue.wait(exchange.caller)
+            try:
+                await self._forward(exchange, model, body)
+            finally:
+                queue.leave(exchange.caller)
         finally:
-            queue.leave(exchange.caller)
+            exchange.end_waiting()
 
     async def _forward(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
         """Tries one replica after the other until one takes the request on."""
@@ -184,8 +187,9 @@ class Proxy:
 
 async def _relay(exchange: Exchange, connection: UpstreamConnection, head: ResponseHead, silence_seconds: float) -> None:
     """Each piece as it comes. Raises UpstreamError where the answer ends early."""
+    exchange.end_waiting()
     if exchange.has_begun:
-        await _check_held(connection, head)
+        await _check_held(exchange, connection, head)
     else:
         await exchange.begin(head.status, returned_headers(head.headers))
     connection.limit_silence(silence_seconds)
@@ -197,14 +201,16 @@ async def _relay(exchange: Exchange, connection: UpstreamConnection, head: Respo
 
 
 async def _answer(exchange: Exchange, head: ResponseHead, body: bytes) -> None:
+    exchange.end_waiting()
     if exchange.has_begun:
         raise error_of(head.status, body)
     await exchange.answer(head.status, _without_length(head), body)
 
 
-async def _check_held(connection: UpstreamConnection, head: ResponseHead) -> None:
+async def _check_held(exchange: Exchange, connection: UpstreamConnection, head: ResponseHead) -> None:
     """Raises ApiError where what the replica answers cannot go on a stream that has begun."""
     if head.status == 200 and (head.get(b"content-type") or b"").startswith(EVENT_STREAM):
+        exchange.note_first_byte()
         return
     body = b""
     while len(body) < MAX_REFUSAL_BYTES and (piece := await connection.read()):

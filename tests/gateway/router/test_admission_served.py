@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stoker_gateway.openai.errors import model_not_found
 from stoker_gateway.router.exchange import Exchange
-from stoker_gateway.router.held_stream import error_of, heartbeats
+from stoker_gateway.router.held_stream import Heartbeats, error_of
 
 DEADLINE_SECONDS = 30.0
 README = Path(__file__).parents[3] / "gateway" / "README.md"
@@ -210,8 +210,9 @@ async def test_a_stream_that_waits_begins_with_comments_and_ends_with_its_error(
 
     scope = {"headers": [], "method": "POST", "raw_path": b"/v1/chat/completions", "path": "/v1/chat/completions", "query_string": b""}
     exchange = Exchange(scope, receive, send, _Lifecycle())  # type: ignore[arg-type]
-    async with heartbeats(exchange):
-        await enough.wait()
+    heartbeats = Heartbeats(exchange)
+    await enough.wait()
+    heartbeats.stop()
     await exchange.fail(error_of(404, model_not_found("m").body()))
     assert sent[0]["status"] == 200 and (b"content-type", b"text/event-stream; charset=utf-8") in sent[0]["headers"]
     assert {message["body"][:1] for message in sent[1:-1]} == {b":"}
