@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from stoker_engine.testing import Script
@@ -28,7 +29,7 @@ CHECKS = (
 )
 CASES = 5000
 EXAMPLES_PER_OPERATION = CASES // 12
-"""Of 21 operations nine have nothing to vary."""
+"""Of 22 operations ten have nothing to vary."""
 
 
 def refs(value: Any) -> set[str]:
@@ -72,6 +73,20 @@ def test_errors_are_described_in_the_shape_of_their_api(document: dict[str, Any]
         responses = document["paths"][path]["post"]["responses"]
         assert {"200", "400", "401", "404", "413", "415", "429", "500", "503"} <= set(responses)
         assert responses["400"]["content"]["application/json"]["schema"]["$ref"].endswith(f"/{shape}")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"])
+def test_every_event_of_a_stream_is_described(api: Any, document: dict[str, Any], path: str) -> None:
+    asked = {"max_tokens": 3} if path == "/v1/messages" else {}
+    said = {"prompt": "hi"} if path == "/v1/completions" else {"input": "hi"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "hi"}]}
+    response = api.post(path, {**asked, **said, "stream": True})
+    assert response.status_code == 200, response.text
+    schema = document["paths"][path]["post"]["responses"]["200"]["content"]["text/event-stream"]["schema"]["properties"]["data"]
+    encoded, *ends = schema.get("anyOf", [schema])
+    validator = jsonschema.Draft202012Validator(encoded["contentSchema"] | {"components": document["components"]})
+    for data in (line.removeprefix("data: ") for line in response.text.split("\n") if line.startswith("data: ")):
+        if {"const": data} not in ends:
+            validator.validate(json.loads(data))
 
 
 def test_what_needs_a_key_may_answer_that_there_is_none() -> None:

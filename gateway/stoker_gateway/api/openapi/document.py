@@ -94,7 +94,7 @@ def _operation(path: str, operation: Operation, refs: dict[Any, Json]) -> Json:
 def _responses(operation: Operation, refs: dict[Any, Json]) -> Json:
     content: Json = {operation.page_type: _TEXT} if operation.answer is None else {"application/json": {"schema": refs[operation.answer]}}
     if operation.events:
-        content = {**content, "text/event-stream": {"schema": _event_schema([refs[event] for event in operation.events])}}
+        content = {**content, "text/event-stream": {"schema": _event_schema([refs[event] for event in operation.events], operation.end)}}
     responses: dict[str, Json] = {"200": {"description": "OK", "content": content}}
     if operation.links:
         links = {_operation_id(*link): {"operationId": _operation_id(*link), "parameters": {"response_id": "$response.body#/id"}} for link in operation.links}
@@ -105,10 +105,12 @@ def _responses(operation: Operation, refs: dict[Any, Json]) -> Json:
     return responses | {str(status): {"description": HTTPStatus(status).phrase, "content": error} for status in operation.errors}
 
 
-def _event_schema(data: list[Json]) -> Json:
-    """Of each event of a stream. Its data is one of these in JSON, but for the `[DONE]` that ends some streams."""
-    properties = {"event": {"type": "string"}, "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": data}}}
-    return {"type": "object", "properties": properties, "required": ["data"]}
+def _event_schema(types: list[Json], end: str | None) -> Json:
+    """Of each event of a stream. Its data is one of `types` in JSON, or `end`."""
+    data: Json = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": types}}
+    if end is not None:
+        data = {"anyOf": [data, {"const": end}]}
+    return {"type": "object", "properties": {"event": {"type": "string"}, "data": data}, "required": ["data"]}
 
 
 def _path_parameter(name: str) -> Json:

@@ -43,12 +43,14 @@ RESPONSE_EVENTS = (
     events.Incomplete,
     events.Failed,
 )
+DONE = "[DONE]"
 MESSAGE_EVENTS = messages.MessageEvent.__args__
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Operation:
-    """`answer` is the type of a 200, and of a 503 where `is_probe`; None is a page of `page_type`. `events` are what a stream has in its place.
+    """`answer` is the type of a 200, and of a 503 where `is_probe`; None is a page of `page_type`. `events` are what a stream has in its place; an `end`
+    that is no JSON may follow them.
 
     `links` are the endpoints whose path takes the answer's id.
     """
@@ -59,6 +61,7 @@ class Operation:
     rules: FieldRules = NO_RULES
     query: Any = None
     events: tuple[Any, ...] = ()
+    end: str | None = None
     errors: tuple[int, ...] = READ_ERRORS
     error: Any = ErrorBody
     is_probe: bool = False
@@ -77,6 +80,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         rules=CHAT_RULES,
         answer=ChatCompletion,
         events=(ChatCompletionChunk, ErrorBody),
+        end=DONE,
         errors=BODY_ERRORS,
     ),
     ("POST", "/v1/completions"): Operation(
@@ -85,6 +89,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         rules=COMPLETION_RULES,
         answer=Completion,
         events=(Completion, ErrorBody),
+        end=DONE,
         errors=BODY_ERRORS,
     ),
     ("POST", "/v1/messages"): Operation(
