@@ -40,10 +40,15 @@ class ClientProtocol(HttpProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_head = False
-        version = self.parser.get_http_version()
-        if version not in ("1.0", "1.1") or self._num_hosts > 1 or (not self._num_hosts and version == "1.1") or len(self.pipeline) >= MAX_PIPELINED:
+        if not self._is_clear() or len(self.pipeline) >= MAX_PIPELINED:
             raise RefusedRequestError
         super().on_headers_complete()
+
+    def _is_clear(self) -> bool:
+        """HTTP/1.0 knows no chunks, and HTTP/1.1 one host."""
+        if self.parser.get_http_version() == "1.0":
+            return self._num_hosts <= 1 and all(name != b"transfer-encoding" for name, _ in self.headers)
+        return self.parser.get_http_version() == "1.1" and self._num_hosts == 1
 
     def pause_writing(self) -> None:
         super().pause_writing()

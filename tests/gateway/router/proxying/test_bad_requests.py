@@ -31,6 +31,18 @@ SMUGGLED = {
     "two hosts": HEAD + b"Host: b\r\nContent-Length: 13\r\n\r\n",
     "an unknown version": b"POST /v1/completions HTTP/1.2\r\nHost: a\r\n\r\n",
     "no version": b"GET /v1/models\r\n\r\n",
+    "chunks in HTTP/1.0": b"POST /v1/completions HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "a negative length": HEAD + b"Content-Length: -13\r\n\r\n",
+    "a hexadecimal length": HEAD + b"Content-Length: 0xd\r\n\r\n",
+    "a length with a space": HEAD + b"Content-Length: 1 3\r\n\r\n",
+    "a length beyond all numbers": HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n",
+    "a coding after a vertical tab": HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n",
+    "a coding in capitals and a length": HEAD + b"Transfer-Encoding: CHUNKED\r\nContent-Length: 13\r\n\r\n",
+    "a line without a colon": HEAD + b"X\r\nContent-Length: 13\r\n\r\n",
+    "a header without a name": HEAD + b": a\r\nContent-Length: 13\r\n\r\n",
+    "a name that is none": HEAD + b"X(y: a\r\nContent-Length: 13\r\n\r\n",
+    "a space in the path": b"POST /v1/completions x HTTP/1.1\r\nHost: a\r\nContent-Length: 13\r\n\r\n",
+    "tabs in the line": b"POST\t/v1/completions\tHTTP/1.1\r\nHost: a\r\nContent-Length: 13\r\n\r\n",
 }
 
 
@@ -45,7 +57,10 @@ async def test_a_request_that_two_servers_might_read_differently_is_refused(star
     assert replica.requests == []
 
 
-@pytest.mark.parametrize("chunk", [b"-5\r\nhello", b"5\nhello", b"FFFFFFFFFFFFFFFFF\r\nhello", b"5;a=b\nhello", b"zz\r\nhello", b"5\r\nhello!"])
+ODD_CHUNKS = [b"5;\0\r\nhello", b"5;a\rb\r\nhello", b"5 \r\nhello", b" 5\r\nhello", b"0x5\r\nhello", b"+5\r\nhello", b"\r\nhello", b"5\r\nhello\r\n0\n\n"]
+
+
+@pytest.mark.parametrize("chunk", [b"-5\r\nhello", b"5\nhello", b"FFFFFFFFFFFFFFFFF\r\nhello", b"5;a=b\nhello", b"zz\r\nhello", b"5\r\nhello!", *ODD_CHUNKS])
 async def test_a_chunk_of_no_clear_size_is_refused(start_replica: Any, start_gateway: Any, chunk: bytes) -> None:
     replica = await start_replica()
     gateway = await start_gateway(replica)
