@@ -18,7 +18,7 @@ LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 1800.0
 """A fault that stays is told again: the API server forgets events after an hour."""
 
-MAX_NOTE_LENGTH = 1024
+MAX_NOTE_BYTES = 1024
 CONFLICT = 409
 
 
@@ -61,7 +61,7 @@ class KeyEvents:
             "type": "Warning",
             "reason": REASON,
             "action": "ReadApiKeys",
-            "note": note if len(note) <= MAX_NOTE_LENGTH else note[: MAX_NOTE_LENGTH - 1] + "…",
+            "note": note.encode()[:MAX_NOTE_BYTES].decode(errors="ignore"),
             "regarding": {"apiVersion": "v1", "kind": "Secret", "namespace": self._namespace, "name": self._name},
             "reportingController": f"stoker.dev/{FIELD_MANAGER}",
             "reportingInstance": os.uname().nodename[:128],
