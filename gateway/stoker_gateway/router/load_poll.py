@@ -23,7 +23,7 @@ ACTIVE_SECONDS = 10.0
 MAX_POLLS = 100
 """In one round, those first that were asked longest ago: asking may not become what the gateway is busy with."""
 
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class _Load(msgspec.Struct, rename="camel"):

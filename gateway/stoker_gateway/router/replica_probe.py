@@ -1,11 +1,14 @@
 """One GET to a replica's probe paths, apart from the connections that requests use: those may be what is broken."""
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 
 import httptools
 
 from stoker_gateway.router.fleet_view import Address
+
+logger = logging.getLogger(__name__)
 
 PROBE_SECONDS = 2.0
 """From the connection to the end of the answer."""
@@ -37,11 +40,14 @@ class _Reader:
 
 
 async def probe(address: Address, path: str) -> ProbeAnswer | None:
-    """None where nothing that can be read came in time."""
+    """None where nothing that can be read came in time. Raises nothing: whatever one replica sends, the others are asked on."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             return await _get(address, path)
-    except (OSError, httptools.HttpParserError):
+    except (OSError, ValueError, httptools.HttpParserError, httptools.HttpParserUpgrade):  # ValueError: no name of a host that can be looked up
+        return None
+    except Exception:
+        logger.exception("%s: could not ask for %s", address, path)
         return None
 
 

@@ -166,3 +166,15 @@ async def test_a_replica_that_counts_its_tokens_has_a_rate(replica: Any, until: 
             await until(lambda: endpoint.load is not None)
             one.answer = answer(200, b'{"running": 1, "waiting": 0, "generationTokens": 5000}')
             await until(lambda: endpoint.load is not None and (endpoint.load.tokens_per_second or 0) > 0)
+
+
+@pytest.mark.parametrize(
+    "odd", [b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", answer(200, b'{"running": 1%s, "waiting": 0}' % (b"0" * 400))]
+)
+async def test_an_odd_answer_of_one_replica_does_not_end_the_polls(replica: Any, until: Any, odd: bytes) -> None:
+    async with replica(odd) as strange, replica(answer(200, b'{"running": 1, "waiting": 0}')) as other:
+        fleet, (one, two) = fleet_of(strange.port, other.port)
+        one.num_in_flight = 1
+        async with running(LoadPoll(fleet).run()):
+            await until(lambda: strange.num_requests >= 2 and two.load is not None)
+        assert one.load is None

@@ -73,7 +73,10 @@ async def test_a_source_without_replicas_tells_so_and_goes_on() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b" " * 200_000],
+    [
+        *(b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b" " * 200_000),
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nrest",
+    ],
 )
 async def test_a_probe_that_reads_nothing_whole_has_no_answer(replica: Any, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_probe, "PROBE_SECONDS", 0.1)
@@ -85,6 +88,24 @@ async def test_a_probe_of_nobody_has_no_answer(replica: Any) -> None:
     async with replica(READY) as one:
         port = one.port
     assert await probe(Address("127.0.0.1", port), "/readyz") is None
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..b", "\x00"])
+async def test_a_probe_of_a_name_that_is_none_has_no_answer(host: str) -> None:
+    assert await probe(Address(host, 1), "/readyz") is None
+
+
+async def test_what_one_replica_sends_costs_the_others_nothing(replica: Any, until: Any) -> None:
+    switching = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    async with replica(READY) as odd, replica(NOT_READY) as other:
+        models = parse_static_models([f"a=127.0.0.1:{odd.port}", f"b=127.0.0.1:{other.port}", f"c={'c' * 64}.example:1"])
+        async with running(StaticSource(models)) as fleet:
+            a, b = fleet.find("a"), fleet.find("b")
+            assert a is not None and b is not None
+            odd.answer = switching
+            await until(lambda: not a.endpoints[0].is_ready)
+            other.answer = READY
+            await until(lambda: b.endpoints[0].is_ready)
 
 
 def test_a_flag_names_a_model_and_its_endpoints() -> None:
