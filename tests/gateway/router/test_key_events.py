@@ -43,7 +43,7 @@ async def telling(path: Path, num_gateways: int) -> AsyncIterator[list[KeyRing]]
 
 def write(path: Path, *entries: dict[str, Any]) -> None:
     new = path.with_suffix(".new")
-    new.write_text(json.dumps({"keys": entries}))
+    new.write_text(json.dumps({"keys": entries}, ensure_ascii=False))
     new.rename(path)
 
 
@@ -61,9 +61,9 @@ async def test_a_broken_entry_is_told_once_in_an_event_and_the_others_work(api_s
         assert GOOD["sha256"] not in event["note"]
         write(path, GOOD)
         await until(lambda: not any(ring.faults for ring in rings))
-        write(path, GOOD, {**GOOD, "name": "n" * 5000, "é" * 2000: 1})
+        write(path, GOOD, {"é" * 900: 1})
         await until(lambda: len(events) == 2)
-    assert all(len(each["note"].encode()) <= 1024 for each in events.values())
+    assert max(len(each["note"].encode()) for each in events.values()) in (1023, 1024)
 
 
 async def test_an_api_server_that_takes_no_events_costs_the_keys_nothing(api_server: Any, tmp_path: Path, until: Until) -> None:
