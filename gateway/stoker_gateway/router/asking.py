@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from stoker_gateway.router.body_memory import HeldBody
 from stoker_gateway.router.traffic import TimeoutConfig
 from stoker_gateway.router.upstream_answer import ResponseHead
 from stoker_gateway.router.upstream_connection import UpstreamConnection
-from stoker_gateway.router.upstream_errors import UpstreamClosedError, UpstreamError
+from stoker_gateway.router.upstream_errors import ConnectError, UpstreamClosedError, UpstreamError
 from stoker_gateway.router.upstream_pool import UpstreamPool
 
-STALE_SECONDS = 1.0
+STALE_SECONDS = 0.25
 """The other end may close an idle connection just when a request is sent over it: that shows within a round trip. One that is closed later had the request."""
 
 MAX_REFUSAL_BYTES = 16 * 1024
@@ -42,7 +43,7 @@ class Message:
     """A request as every replica would get it."""
 
     head: bytes
-    body: bytes
+    body: HeldBody
     timeouts: TimeoutConfig
 
 
@@ -55,16 +56,24 @@ class Refusal:
 
 
 async def ask(pool: UpstreamPool, head: bytes, body: bytes, connect_seconds: float) -> tuple[UpstreamConnection, ResponseHead]:
-    """Raises UpstreamError; ConnectError where the request does not arrive, for want of a connection or over one to a machine that is gone."""
+    """Raises UpstreamError; ConnectError where the request does not arrive, for want of a connection or over one to a machine that is gone.
+
+    A request that went out once may have been begun: it goes to this replica or to none.
+    """
+    ended: UpstreamClosedError | None = None
     while (connection := pool.take_idle()) is not None:
         sent = asyncio.get_running_loop().time()
         try:
             return connection, await _ask(connection, head, body, connect_seconds)
-        except UpstreamClosedError:
+        except UpstreamClosedError as error:
             if connection.has_begun or asyncio.get_running_loop().time() - sent > STALE_SECONDS:
                 raise
-    connection = await pool.connect(connect_seconds)
-    return connection, await _ask(connection, head, body, connect_seconds)
+            ended = error
+    try:
+        connection = await pool.connect(connect_seconds)
+        return connection, await _ask(connection, head, body, connect_seconds)
+    except ConnectError as error:
+        raise error if ended is None else ended from None
 
 
 async def _ask(connection: UpstreamConnection, head: bytes, body: bytes, delivery_seconds: float) -> ResponseHead:

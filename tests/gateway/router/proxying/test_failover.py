@@ -148,6 +148,22 @@ async def test_an_idle_connection_that_ends_as_a_request_is_sent_over_it_costs_n
     assert gateway.records[-1].attempts == 1
 
 
+async def test_a_request_that_was_begun_over_a_kept_connection_is_not_sent_to_another_replica(start_replica: Any, start_gateway: Any, wire: Any) -> None:
+    async def answer(_request: Any, writer: Any) -> None:
+        if len(dying.requests) == 1:
+            writer.write(wire.plain(b"{}"))
+        else:
+            dying.server.close()
+            writer.transport.abort()
+
+    dying, other = await start_replica(answer), await start_replica()
+    gateway = await start_gateway(dying, other)
+    for _ in range(2):
+        assert (await gateway.post()).status_code == 200
+    assert sorted([(await gateway.post()).status_code, (await gateway.post()).status_code]) == [200, 502]
+    assert (len(dying.requests), len(other.requests)) == (2, 2)
+
+
 async def test_no_more_replicas_are_tried_than_attempts_say(start_replica: Any, start_gateway: Any, wire: Any) -> None:
     async def refuse(_request: Any, writer: Any) -> None:
         writer.write(wire.error("draining", Retry_After="1"))
