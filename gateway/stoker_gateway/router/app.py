@@ -29,7 +29,10 @@ PROXIED = frozenset(
         *("/v1/embeddings", "/tokenize", "/detokenize"),
     )
 )
-"""Those that the access log and the metrics know by name. Every other POST is sent on as well: its replica knows what there is."""
+"""Those that the access log and the metrics know by name."""
+
+API = "/v1/"
+"""Every other POST under it is sent on as well: its replica knows what there is. What is elsewhere is for whoever runs a replica: /sleep, /pause."""
 
 MODELS = "/v1/models"
 
@@ -37,6 +40,11 @@ OPEN_PATHS = frozenset(("/livez", "/readyz", "/health", "/metrics", PAGE_PATH))
 """What the kubelet and Prometheus ask for, and a page that asks for a key itself: none is needed."""
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _is_api(path: str) -> bool:
+    """Also for whoever resolves the dots of a path."""
+    return path in PROXIED or (path.startswith(API) and "/.." not in path)
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -100,7 +108,7 @@ class GatewayApp:
             exchange.identify(self._admission.caller(exchange.headers))
         if path.startswith(PREFIX) and method not in METHODS:
             raise method_not_allowed(method, path, "GET, DELETE, POST")
-        if path.startswith(PREFIX) or (method == "POST" and path not in self._own):
+        if path.startswith(PREFIX) or (method == "POST" and path not in self._own and _is_api(path)):
             await self._send_on(exchange)
             return
         own = self._own.get(path)

@@ -217,6 +217,15 @@ async def test_what_there_is_nothing_for_is_a_404_or_405(start_gateway: Any, met
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("path", ["/sleep?level=2", "/pause", "/wake_up", "/v1%2f..%2fsleep", "//sleep", "/v1"])
+async def test_nobody_controls_an_engine_through_the_gateway(start_replica: Any, start_gateway: Any, wire: Any, path: str) -> None:
+    replica = await start_replica()
+    gateway = await start_gateway(replica)
+    answer = await gateway.send(wire.post(b'{"model":"m"}', "Connection: close", path=path))
+    assert answer.startswith(b"HTTP/1.1 404 ") and b'"code":"unknown_url"' in answer
+    assert replica.requests == []
+
+
 async def test_a_web_page_of_elsewhere_is_refused(start_replica: Any, start_gateway: Any) -> None:
     replica = await start_replica()
     gateway = await start_gateway(replica)
