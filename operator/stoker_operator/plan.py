@@ -142,9 +142,11 @@ def plan_gateway(deployments: Sequence[InferenceDeployment], replicas: Sequence[
         for deployment in deployments
     }
     termination = termination_path(placement.directory, GATEWAY)
+    max_body_bytes = max(deployment.spec.api.max_body_bytes for deployment in deployments)
     config = GatewayConfig(
         static_models=tuple(_static_model(deployment, addresses[id(deployment)]) for deployment in deployments),
-        max_body_bytes=max(deployment.spec.api.max_body_bytes for deployment in deployments),
+        max_body_bytes=max_body_bytes,
+        max_body_memory=max(GatewayConfig().max_body_memory, 2 * max_body_bytes),
         cors_allow_origins=tuple(dict.fromkeys(origin for deployment in deployments for origin in deployment.spec.api.cors_allow_origins)),
         drain_delay="0s",
         drain_timeout=drain_timeout,

@@ -17,6 +17,14 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
     """How the gateway serves."""
 
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30, description="Largest request body; a longer one is answered with 413.")] = 32 * 1024 * 1024
+    max_body_memory: Annotated[
+        int,
+        Meta(
+            ge=2048,
+            le=1 << 40,
+            description="Bytes of bodies that are held together, each until a replica has begun its answer; one that finds no room waits 5 s, then is 503.",
+        ),
+    ] = 256 * 1024 * 1024
     drain_delay: Annotated[
         Duration,
         Meta(

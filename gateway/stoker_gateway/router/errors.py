@@ -2,6 +2,8 @@
 
 from stoker_gateway.openai.errors import ApiError, unavailable
 
+BODIES_FILL_MEMORY = "body_memory_full"
+
 
 def not_synced() -> ApiError:
     return unavailable("The gateway does not know its models yet; try again.", "gateway_not_ready")
@@ -13,6 +15,10 @@ def no_replicas(model: str) -> ApiError:
 
 def name_is_new(model: str) -> ApiError:
     return unavailable(f"No replica that was asked knows the model {model!r} yet; try again later.", "no_replicas")
+
+
+def bodies_fill_memory() -> ApiError:
+    return unavailable("The gateway holds as many bytes of requests as it may; try again.", BODIES_FILL_MEMORY)
 
 
 def response_not_found(response_id: str) -> ApiError:

@@ -13,6 +13,7 @@ from stoker_gateway.openai.streaming import error_event, named_event
 from stoker_gateway.router.admission.answer_tokens import AnswerTokens
 from stoker_gateway.router.admission.caller import ANYONE, Caller
 from stoker_gateway.router.client_protocol import ABORT
+from stoker_gateway.router.errors import BODIES_FILL_MEMORY
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.response_error import response_error_event
 from stoker_gateway.router.routed_request import RoutedRequest, request_id
@@ -141,7 +142,7 @@ class Exchange:
         """In the shape of the API that was asked."""
         headers = [JSON, *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items())]
         body = self._error_body(error)
-        if error.status not in _BODY_REFUSED:
+        if error.status not in _BODY_REFUSED and error.code != BODIES_FILL_MEMORY:
             await self.answer(error.status, headers, body)
             return
         # A connection that is closed while bytes of its request come in is reset: its client might never read the answer.

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from stoker_gateway.openai.response_ids import is_response_of
 from stoker_gateway.router.asking import Message, Refusal
+from stoker_gateway.router.body_memory import HeldBody
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.errors import keeper_unreachable, not_synced, response_not_found
 from stoker_gateway.router.exchange import Exchange
@@ -30,7 +31,7 @@ class KeptResponses:
         self._fleet = fleet
         self._ask = ask
 
-    async def handle(self, exchange: Exchange, body: bytes) -> None:
+    async def handle(self, exchange: Exchange, body: HeldBody) -> None:
         """Raises ApiError: 404 where no replica has it, 503 where one that may have it could not be asked."""
         response_id = exchange.scope["path"].removeprefix(PREFIX).partition("/")[0]
         if not self._fleet.is_synced:
@@ -41,7 +42,7 @@ class KeptResponses:
             exchange.client,
             method=exchange.scope["method"],
             request_id=exchange.record.request_id,
-            content_length=len(body),
+            content_length=len(body.raw),
         )
         is_unsure = False
         for model in [model for model in self._fleet.models if is_response_of(response_id, model.view.served_names[0])]:

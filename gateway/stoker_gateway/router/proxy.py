@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import logging
-from dataclasses import replace
 
 from stoker_engine.config import seconds
 from stoker_gateway.http.disconnect import cancelled_by_disconnect
@@ -11,6 +10,7 @@ from stoker_gateway.http.drain import Drain
 from stoker_gateway.openai.errors import model_not_found, timed_out
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.asking import ELSEWHERE, MAX_REFUSAL_BYTES, Message, Refusal, ask, may_be_refusal, read_refusal
+from stoker_gateway.router.body_memory import BodyMemory, HeldBody
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.errors import name_is_new, no_replicas, not_synced, replica_failed, replica_silent, replicas_unreachable, stopping
 from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
@@ -38,12 +38,12 @@ _seconds = functools.lru_cache(maxsize=256)(seconds)
 class Proxy:
     """Sends each request to a replica of its model, and to another one where that takes nothing on."""
 
-    def __init__(self, fleet: Fleet, pools: UpstreamPools, drain: Drain, admission: Admission, max_body_bytes: int) -> None:
+    def __init__(self, fleet: Fleet, pools: UpstreamPools, drain: Drain, admission: Admission, bodies: BodyMemory) -> None:
         self._fleet = fleet
         self._pools = pools
         self._drain = drain
         self._admission = admission
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
         self._kept_responses = KeptResponses(fleet, self._ask)
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_aborting = False
@@ -60,8 +60,9 @@ class Proxy:
         if task is None:
             raise RuntimeError("a request needs a task")
         self._tasks.add(task)
+        body = HeldBody(self._bodies)
         try:
-            body = await read_body(exchange, self._max_body_bytes, self._drain)
+            await read_body(exchange, body, self._bodies.max_body_bytes, self._drain)
             if exchange.scope["path"].startswith(PREFIX):
                 async with cancelled_by_disconnect(exchange.receive):
                     await self._kept_responses.handle(exchange, body)
@@ -72,13 +73,14 @@ class Proxy:
                 raise
             raise stopping() from None
         finally:
+            body.drop()
             self._tasks.discard(task)
 
     async def _handle_by_model(self, exchange: Exchange, body: RequestBody) -> None:
         model = self._find(body.model)
         exchange.record.model = model.names[0]
         if body.model not in model.view.served_names:
-            body = replace(body, raw=with_model(body.raw, model.view.served_names[0]))
+            body.held.raw = with_model(body.held.raw, model.view.served_names[0])
         async with cancelled_by_disconnect(exchange.receive):
             await self._forward_in_time(exchange, model, body)
 
@@ -116,13 +118,13 @@ class Proxy:
     async def _forward(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
         """Tries one replica after the other until one takes the request on."""
         traffic = model.view.traffic
-        head = request_head(exchange.target, exchange.headers, exchange.client, request_id=exchange.record.request_id, content_length=len(body.raw))
-        message = Message(head, body.raw, traffic.timeouts)
-        key = RoutingKey(body.prompt, _session(exchange, traffic.session_header))
+        head = request_head(exchange.target, exchange.headers, exchange.client, request_id=exchange.record.request_id, content_length=len(body.held.raw))
+        message = Message(head, body.held, traffic.timeouts)
+        session = _session(exchange, traffic.session_header)
         tried: list[Endpoint] = []
         refusal: Refusal | None = None
         num_elsewhere = 0
-        while len(tried) - num_elsewhere <= traffic.retry.attempts and (endpoint := model.choose(key, tried, _now())) is not None:
+        while len(tried) - num_elsewhere <= traffic.retry.attempts and (endpoint := _choose(model, body, session, tried)) is not None:
             tried.append(endpoint)
             try:
                 refusal = await self._ask(exchange, endpoint, message)
@@ -156,7 +158,7 @@ class Proxy:
         """Relays the whole answer; or a refusal, of which the client has got nothing. Raises ConnectError where nothing arrived there."""
         pool = self._pools.of(endpoint)
         try:
-            connection, head = await ask(pool, message.head, message.body, _seconds(message.timeouts.connect))
+            connection, head = await ask(pool, message.head, message.body.raw, _seconds(message.timeouts.connect))
             try:
                 self._judge(endpoint, head)
                 if may_be_refusal(head):
@@ -165,6 +167,7 @@ class Proxy:
                         return refusal
                     await _answer(exchange, head, refusal.body)
                 else:
+                    message.body.drop()
                     await _relay(exchange, connection, head, _seconds(message.timeouts.stream_idle))
             finally:
                 pool.give_back(connection)
@@ -216,6 +219,10 @@ async def _check_held(exchange: Exchange, connection: UpstreamConnection, head: 
     while len(body) < MAX_REFUSAL_BYTES and (piece := await connection.read()):
         body += piece
     raise error_of(head.status, body)
+
+
+def _choose(model: ServedModel, body: RequestBody, session: str, tried: list[Endpoint]) -> Endpoint | None:
+    return model.choose(RoutingKey(body.held.prompt, session), tried, _now())
 
 
 def _session(exchange: Exchange, header: str | None) -> str:

@@ -9,6 +9,7 @@ from stoker_gateway.http.disconnect import ClientDisconnectedError
 from stoker_gateway.http.drain import Drain
 from stoker_gateway.openai.errors import ApiError, body_too_large, body_too_slow, nested_too_deeply
 from stoker_gateway.openai.nesting import MAX_NESTING
+from stoker_gateway.router.body_memory import HeldBody
 from stoker_gateway.router.exchange import Exchange
 
 BODY_SECONDS = 60.0
@@ -37,27 +38,26 @@ _decode = msgspec.json.Decoder(_Fields).decode
 
 @dataclass(slots=True, frozen=True)
 class RequestBody:
-    """`prompt` is the beginning of its prompt, or of its messages as they came."""
+    """What of it the gateway goes by."""
 
-    raw: bytes
+    held: HeldBody
     model: str
     is_stream: bool
-    prompt: bytes
 
 
-async def read_body(exchange: Exchange, max_bytes: int, drain: Drain) -> bytes:
-    """Raises ApiError 413 as soon as it is known to be too long, 408 where it does not come, 503 where the drain does not wait for it."""
+async def read_body(exchange: Exchange, body: HeldBody, max_bytes: int, drain: Drain) -> None:
+    """Raises ApiError 413 as soon as it is known to be too long, 408 where it does not come, 503 where there is no room or the drain does not wait for it."""
     declared = exchange.header(b"content-length") or b""
     if declared.isdigit() and int(declared[:20]) > max_bytes:
         raise body_too_large(max_bytes)
     try:
         async with asyncio.timeout(BODY_SECONDS) as timeout, drain.arrival():
-            return await _read(exchange, max_bytes, timeout)
+            body.raw = await _read(exchange, body, max_bytes, timeout)
     except TimeoutError:
         raise body_too_slow(BODY_SECONDS) from None
 
 
-async def _read(exchange: Exchange, max_bytes: int, timeout: asyncio.Timeout) -> bytes:
+async def _read(exchange: Exchange, body: HeldBody, max_bytes: int, timeout: asyncio.Timeout) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -68,6 +68,7 @@ async def _read(exchange: Exchange, max_bytes: int, timeout: asyncio.Timeout) ->
         size += len(piece)
         if size > max_bytes:
             raise body_too_large(max_bytes)
+        await body.grow(len(piece))
         pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -76,17 +77,18 @@ async def _read(exchange: Exchange, max_bytes: int, timeout: asyncio.Timeout) ->
             timeout.reschedule(deadline + len(piece) / MIN_BYTES_PER_SECOND)
 
 
-def parse_body(raw: bytes) -> RequestBody:
+def parse_body(body: HeldBody) -> RequestBody:
     """Raises ApiError (400) for what is no JSON object with a model."""
     try:
-        fields = _decode(raw)
+        fields = _decode(body.raw)
     except msgspec.ValidationError as error:
         raise _explain(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ApiError(f"We could not parse the JSON body of your request: {error}.", code="invalid_json") from None
     except RecursionError:
         raise nested_too_deeply(MAX_NESTING) from None
-    return RequestBody(raw, fields.model, bytes(fields.stream) == b"true", _prompt(fields))
+    body.prompt = _prompt(fields)
+    return RequestBody(body, fields.model, bytes(fields.stream) == b"true")
 
 
 def _prompt(fields: _Fields) -> bytes:

@@ -22,6 +22,7 @@ from stoker_gateway.http.server import Server, listen, make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
+from stoker_gateway.router.body_memory import BodyMemory
 from stoker_gateway.router.client_protocol import ClientProtocol
 from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.discovery import Discovery
@@ -68,7 +69,7 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     admission = Admission(keys)
     metrics = GatewayMetrics(fleet, admission)
     fleet.listeners += [admission.on_fleet_change, metrics.on_fleet_change]
-    proxy = Proxy(fleet, pools, lifecycle.drain, admission, config.max_body_bytes)
+    proxy = Proxy(fleet, pools, lifecycle.drain, admission, _body_memory(config))
     app = GatewayApp(fleet, proxy, lifecycle, admission, metrics)
     feed = FleetFeed(fleet, admission)
     app.add_page(FleetPage(feed, admission))
@@ -86,6 +87,13 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     if not watching.cancelled() and watching.done():
         watching.result()  # discovery never ends by itself
     return report
+
+
+def _body_memory(config: GatewayConfig) -> BodyMemory:
+    try:
+        return BodyMemory(config.max_body_bytes, config.max_body_memory)
+    except ValueError as error:
+        raise ConfigError(f"--max-body-memory: {config.max_body_memory}: {error}") from None
 
 
 async def _serve_until_end(app: ASGIApp, proxy: Proxy, lifecycle: Lifecycle, listener: socket.socket, feed: FleetFeed) -> DrainReport:

@@ -17,6 +17,7 @@ from stoker_gateway.http.server import listen, make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
+from stoker_gateway.router.body_memory import BodyMemory
 from stoker_gateway.router.client_protocol import ClientProtocol
 from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
@@ -96,7 +97,8 @@ async def start_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asyn
                 ring = KeyRing(path)
             fleet, admission, lifecycle = Fleet(), Admission(ring), Lifecycle(Drain(1.0), 0.0)
             feed = FleetFeed(fleet, admission)
-            app = GatewayApp(fleet, Proxy(fleet, UpstreamPools(), lifecycle.drain, admission, 1 << 20), lifecycle, admission, GatewayMetrics(fleet, admission))
+            proxy = Proxy(fleet, UpstreamPools(), lifecycle.drain, admission, BodyMemory(1 << 20, 64 << 20))
+            app = GatewayApp(fleet, proxy, lifecycle, admission, GatewayMetrics(fleet, admission))
             app.add_page(FleetPage(feed, admission))
             listener = stack.enter_context(listen("127.0.0.1", 0))
             server = make_server(surround(app, ()), ClientProtocol)

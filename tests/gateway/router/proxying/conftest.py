@@ -17,6 +17,7 @@ from stoker_gateway.http.drain import Drain
 from stoker_gateway.http.server import make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.app import GatewayApp
+from stoker_gateway.router.body_memory import BodyMemory
 from stoker_gateway.router.client_protocol import ClientProtocol
 from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.edge import surround
@@ -217,14 +218,14 @@ async def start_gateway() -> AsyncIterator[StartGateway]:
     """`start_gateway(*replicas or addresses, traffic=…)`: synced, with these endpoints, in turn."""
     async with AsyncExitStack() as stack:
 
-        async def start(*replicas: Replica | Address, traffic: TrafficConfig = IN_TURN, max_body_bytes: int = 1 << 20) -> Gateway:
+        async def start(*replicas: Replica | Address, traffic: TrafficConfig = IN_TURN, max_body_bytes: int = 1 << 20, memory: int = 64 << 20) -> Gateway:
             lifecycle = Lifecycle(Drain(30.0), 0.0)
             fleet, pools, records = Fleet(), UpstreamPools(), list[RoutedRequest]()
             fleet.listeners.append(pools.forget)
             admission = Admission(None)
             metrics = GatewayMetrics(fleet, admission)
             fleet.listeners += [admission.on_fleet_change, metrics.on_fleet_change]
-            proxy = Proxy(fleet, pools, lifecycle.drain, admission, max_body_bytes)
+            proxy = Proxy(fleet, pools, lifecycle.drain, admission, BodyMemory(max_body_bytes, memory))
             app = GatewayApp(fleet, proxy, lifecycle, admission, metrics)
             app.observers += (records.append,)
             server = make_server(surround(app, ()), ClientProtocol)
