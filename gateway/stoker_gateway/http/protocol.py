@@ -22,6 +22,10 @@ HEAD_SECONDS = 75.0
 """How long a connection may take for the head of its first request, or for the rest of one that has begun: as long as an idle one is kept."""
 
 
+DISCARD_SECONDS = 10.0
+"""How long the rest of a request may take that was answered before all of it had come."""
+
+
 class HeaderLimitError(Exception):
     """Ends the parser's work; never seen outside."""
 
@@ -32,6 +36,9 @@ class HttpProtocol(HttpToolsProtocol):
     _num_unfinished_bytes = 0
     _is_too_large = False
     _head_timer: asyncio.TimerHandle | None = None
+    _is_in_body = False
+    """Whether the head of a request has come, and not yet its end."""
+    _discard_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
@@ -43,6 +50,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
+        self._end_discarding()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -71,6 +79,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_too_large = True
             raise HeaderLimitError
         self._head_came()
+        self._is_in_body = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -79,7 +88,21 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._head_came()
+        self._is_in_body = False
+        self._end_discarding()
         super().on_message_complete()
+        if self.cycle.response_complete:
+            self._await_head()  # uvicorn waits without end for what follows a body that came after its answer
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_in_body and self.cycle.response_complete and not self.transport.is_closing():
+            self._discard_timer = self.loop.call_later(DISCARD_SECONDS, self.transport.close)
+
+    def _end_discarding(self) -> None:
+        if self._discard_timer is not None:
+            self._discard_timer.cancel()
+            self._discard_timer = None
 
     def _await_head(self) -> None:
         if not self.transport.is_closing():

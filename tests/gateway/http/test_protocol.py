@@ -30,6 +30,12 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers without the request's body."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": b"hasty"})
+
+
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncIterator[int]:
     """The port."""
@@ -86,3 +92,42 @@ async def test_an_answer_that_takes_longer_is_not_cut_by_a_head_that_has_begun(p
     assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"done"), timeout=30)
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.parametrize("rest", [b"x", b"x" * 10])
+async def test_what_is_sent_of_a_request_after_its_answer_keeps_no_connection(monkeypatch: pytest.MonkeyPatch, rest: bytes) -> None:
+    monkeypatch.setattr(protocol, "DISCARD_SECONDS", 0.1)
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+    async with serving(hasty) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+        await asyncio.wait_for(reader.readuntil(b"hasty"), timeout=30)
+        writer.write(rest)
+        assert await asyncio.wait_for(reader.read(), timeout=30) == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_chunks_without_end_after_an_answer_end_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "DISCARD_SECONDS", 0.1)
+    async with serving(hasty) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await asyncio.wait_for(reader.readuntil(b"hasty"), timeout=30)
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(30):
+                while True:
+                    writer.write(b"1\r\nx\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+
+
+async def test_a_connection_goes_on_when_the_rest_of_a_request_comes_after_its_answer() -> None:
+    async with serving(hasty) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(3):
+            writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+            await asyncio.wait_for(reader.readuntil(b"hasty"), timeout=30)
+            writer.write(b"x" * 10)
+        writer.close()
+        await writer.wait_closed()
