@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from stoker_gateway.http.request_parser import RequestParser
@@ -26,6 +26,10 @@ DISCARD_SECONDS = 10.0
 """How long the rest of a request may take that was answered before all of it had come."""
 
 
+MAX_READ_AHEAD = 8
+"""Requests that may wait on one connection before no more is read from it: where nothing is read, nobody sees that the client has left."""
+
+
 class HeaderLimitError(Exception):
     """Ends the parser's work; never seen outside."""
 
@@ -43,6 +47,7 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.parser = RequestParser(self)  # type: ignore[assignment]
+        self._unanswered: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -52,6 +57,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_came()
         self._end_discarding()
         super().connection_lost(exc)
+        for cycle in self._unanswered:  # uvicorn tells the last one alone
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), MAX_PARSED_BYTES):
@@ -81,6 +90,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_came()
         self._is_in_body = True
         super().on_headers_complete()
+        self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete]
+        self._unanswered.append(self.cycle)
+        if 0 < len(self.pipeline) < MAX_READ_AHEAD:
+            self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         self._head_came()

@@ -131,3 +131,23 @@ async def test_a_connection_goes_on_when_the_rest_of_a_request_comes_after_its_a
             writer.write(b"x" * 10)
         writer.close()
         await writer.wait_closed()
+
+
+async def test_a_client_that_leaves_is_seen_behind_the_requests_that_it_sent_ahead() -> None:
+    seen = asyncio.Event()
+
+    async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            begun.set()
+        seen.set()
+
+    begun = asyncio.Event()
+    async with serving(wait) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await begun.wait()
+        for _ in range(3):
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        await asyncio.wait_for(seen.wait(), timeout=30)
