@@ -7,7 +7,8 @@ EngineError
 ├── ParameterError           a request's parameter is out of range: names it and its value (HTTP 400)
 │   └── ContextLengthError   prompt and output do not fit the model's context (HTTP 400)
 ├── EngineGenerateError      this request failed, the engine lives on (HTTP 500)
-│   └── DuplicateRequestError   its id is running already (core/request.py)
+│   ├── DuplicateRequestError   its id is running already (core/request.py)
+│   └── EngineBusyError          by what others take of the engine: it may do better a little later (HTTP 503)
 ├── EngineNotReadyError      no engine is ready to take the request (HTTP 503)
 ├── QueueFullError           too much waits for its first token already (HTTP 429)
 ├── RequestTimeoutError      the request took longer than requestTimeout (HTTP 504)
@@ -54,6 +55,10 @@ class ContextLengthError(ParameterError):
 
 class EngineGenerateError(EngineError):
     """One request failed inside the engine; the engine and the other requests live on."""
+
+
+class EngineBusyError(EngineGenerateError):
+    """This request failed by what others take of the engine: try again later."""
 
 
 class EngineNotReadyError(EngineError):

@@ -27,8 +27,9 @@ from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.serialization import safe_decoder
 from stoker_engine.stats import SchedulerStats
 
-PROTOCOL_VERSION = 1
-"""Sent in Hello and EngineHandshakeMetadata; the two ends must agree."""
+PROTOCOL_VERSION = 2
+"""Sent in Hello and EngineHandshakeMetadata; the two ends must agree. Raised with every change of a message's fields, those of what it holds included:
+messages are lists, and what one end does not know, the other drops without a word."""
 
 ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 """The last body of a failing engine."""
@@ -156,7 +157,7 @@ class PrefillStats(msgspec.Struct, array_like=True, gc=False):
 
 class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """What one step did for one request. `failure_message` says why with FinishReason.ERROR; `failed_parameter` is the parameter that is at fault, None
-    where the request is not."""
+    where the request is not. `may_be_retried`: by what others take of the engine, so that the same request may do better a little later."""
 
     request_id: RequestId
     new_token_ids: list[TokenId]
@@ -169,6 +170,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     failure_message: str | None = None
     trace_headers: dict[str, str] | None = None
     failed_parameter: str | None = None
+    may_be_retried: bool = False
 
 
 class EnginePhase(enum.StrEnum):

@@ -7,7 +7,7 @@ from stoker_engine.core.request import Request, RequestStatus
 from stoker_engine.core.scheduler_state import SchedulerLimits, SchedulerState
 from stoker_engine.core.step_plan import StepPlan
 from stoker_engine.core.stop_check import check_stop
-from stoker_engine.errors import EngineGenerateError, ParameterError
+from stoker_engine.errors import EngineBusyError, EngineGenerateError, ParameterError
 from stoker_engine.protocol import EngineCoreOutput, LogprobsLists
 
 _LIVE = (RequestStatus.RUNNING, RequestStatus.PREEMPTED)
@@ -85,11 +85,18 @@ def _accept(request: Request, grammar: Grammar, token_ids: list[int]) -> EngineC
     try:
         if not grammar.accept(token_ids):
             return fail_request(request, f"the grammar does not allow the tokens {token_ids}")
-    except ParameterError as error:
-        return fail_request(request, str(error), error.parameter)
-    except EngineGenerateError as error:
-        return fail_request(request, str(error))
+    except (ParameterError, EngineGenerateError) as error:
+        return fail_by(request, error)
     return None
+
+
+def fail_by(request: Request, error: ParameterError | EngineGenerateError) -> EngineCoreOutput:
+    """Ends this request alone, with what the error of its grammar says."""
+    if isinstance(error, ParameterError):
+        return fail_request(request, str(error), error.parameter or "structured_outputs")
+    output = fail_request(request, str(error))
+    output.may_be_retried = isinstance(error, EngineBusyError)
+    return output
 
 
 def fail_request(request: Request, message: str, parameter: str | None = None) -> EngineCoreOutput:

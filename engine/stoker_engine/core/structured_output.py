@@ -2,7 +2,7 @@
 
 from stoker_engine.core.request import Request, RequestStatus
 from stoker_engine.core.scheduler_state import SchedulerState
-from stoker_engine.core.scheduler_update import fail_request
+from stoker_engine.core.scheduler_update import fail_by
 from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.protocol import EngineCoreOutput
 
@@ -35,10 +35,8 @@ def _queue_if_compiled(state: SchedulerState, request: Request) -> EngineCoreOut
     try:
         if not request.grammar.is_ready():
             return None
-    except ParameterError as error:
-        return fail_request(request, str(error), error.parameter or "structured_outputs")
-    except EngineGenerateError as error:
-        return fail_request(request, str(error))
+    except (ParameterError, EngineGenerateError) as error:
+        return fail_by(request, error)
     del state.awaiting_grammar[request.request_id]
     request.status = RequestStatus.WAITING
     state.waiting.append(request)

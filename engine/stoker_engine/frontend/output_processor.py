@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stoker_engine.errors import EngineGenerateError, ParameterError
+from stoker_engine.errors import EngineBusyError, EngineGenerateError, ParameterError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.admission import QueuedRequests
 from stoker_engine.frontend.output_collector import RequestOutputCollector
@@ -176,7 +176,9 @@ class OutputProcessor:
 
 def _failure(output: EngineCoreOutput) -> EngineGenerateError | ParameterError:
     message = output.failure_message or "the engine gave no reason"
-    return EngineGenerateError(message) if output.failed_parameter is None else ParameterError(message, output.failed_parameter)
+    if output.failed_parameter is not None:
+        return ParameterError(message, output.failed_parameter)
+    return EngineBusyError(message) if output.may_be_retried else EngineGenerateError(message)
 
 
 def _groups(state: RequestState) -> set[str]:

@@ -9,12 +9,14 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
-from stoker_engine.errors import EngineGenerateError
+from stoker_engine.errors import EngineBusyError
 
 ResultT = TypeVar("ResultT")
 
 MAX_OVERDUE = 2
-"""Calls that nobody waits for any more and that still run, each on what the steps leave of a core. Beyond them, nothing is begun."""
+"""Calls that nobody waits for any more and that still run, each on what the steps leave of a core. Beyond them, nobody new is let in."""
+MAX_OVERDUE_OF_ALL = 8
+"""Beyond them nothing is begun, for those who were let in before either."""
 NICENESS = 19
 _POLL_SECONDS = 0.05
 
@@ -30,11 +32,13 @@ class BoundedCalls:
         self._thread: _Thread | None = None
         self._overdue: list[_Thread] = []
 
+    def check_room(self) -> None:
+        """Before somebody's first call. Raises EngineBusyError."""
+        self._check_overdue(MAX_OVERDUE)
+
     def run(self, work: Callable[[], ResultT], cpu_seconds: float) -> ResultT:
-        """What `work` returns or raises. CPU time counts, so that a busy machine ends nothing. Raises OverdueError; EngineGenerateError where too much is."""
-        self._overdue = [thread for thread in self._overdue if thread.is_alive()]
-        if len(self._overdue) >= MAX_OVERDUE:
-            raise EngineGenerateError("grammars of other requests are too ambiguous to follow, and still take the time of this one; try again later")
+        """What `work` returns or raises. CPU time counts, so that a busy machine ends nothing. Raises OverdueError; EngineBusyError where too much is."""
+        self._check_overdue(MAX_OVERDUE_OF_ALL)
         if self._thread is None:
             self._thread = _Thread()
         thread, result = self._thread, Future[ResultT]()
@@ -51,6 +55,13 @@ class BoundedCalls:
         if self._thread is not None:
             self._thread.calls.put(None)
             self._thread = None
+
+    def _check_overdue(self, limit: int) -> None:
+        if not self._overdue:
+            return
+        self._overdue = [thread for thread in self._overdue if thread.is_alive()]
+        if len(self._overdue) >= limit:
+            raise EngineBusyError("grammars of other requests are too ambiguous to follow, and still take the time of this one; try again later")
 
     def _leave(self, thread: "_Thread") -> None:
         thread.calls.put(None)

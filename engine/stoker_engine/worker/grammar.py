@@ -17,6 +17,7 @@ from stoker_engine.worker.bounded_calls import BoundedCalls, OverdueError
 from stoker_engine.worker.grammar_cache import GrammarCache, Wanted
 from stoker_engine.worker.grammar_process import CompileLimits, GrammarProcess, GrammarRefusedError
 from stoker_engine.worker.grammar_server import TOKENIZER
+from stoker_engine.worker.linear_grammars import is_linear
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarMatcher, TokenizerInfo
@@ -25,12 +26,8 @@ ResultT = TypeVar("ResultT")
 
 MATCH_SECONDS = 0.25
 """CPU time for which the steps wait for a request's matcher before the request is told to end, and MATCH_SECONDS_PER_TOKEN what each token gives back of
-it. A schema takes 0.02 ms for a token; an ambiguous grammar takes a minute where it gets a token of 100 characters."""
+it. A schema without alternatives takes 0.02 ms for a token; an ambiguous grammar takes a minute where it gets a token of 100 characters."""
 MATCH_SECONDS_PER_TOKEN = 0.005
-_LINEAR = ("json", "json_object", "choice")
-"""Kinds of which each character takes about as long as the one before: the steps' own thread follows them. Others, and patterns in schemas, need not be."""
-_NAMES_OF_PATTERNS = ("pattern", "\\u")
-"""And what may be in the place of one of its letters."""
 
 
 class XGrammarSource:
@@ -69,11 +66,6 @@ class XGrammarSource:
         return xgrammar.CompiledGrammar.deserialize_json(self._process.run(kind, value, is_wanted).decode(), self._tokenizer)
 
 
-def is_linear(wanted: StructuredOutputs) -> bool:
-    """Whether following it takes no more for a token than for the one before."""
-    return wanted.kind in _LINEAR and not any(part in wanted.value for part in _NAMES_OF_PATTERNS)
-
-
 class XGrammar:
     """A Grammar: one request's matcher. `calls` run the matcher where it may take long.
 
@@ -102,6 +94,8 @@ class XGrammar:
             return False
         try:
             compiled = future.result()
+            if self._calls is not None:
+                self._calls.check_room()
             self._bounded(lambda: self._start(compiled))
         except GrammarRefusedError as error:
             raise ParameterError(f"{self._parameter}: {error}", self._parameter) from None

@@ -1,6 +1,15 @@
 """The engine's errors in the API's words."""
 
-from stoker_engine.errors import ContextLengthError, EngineDeadError, EngineError, EngineNotReadyError, ParameterError, QueueFullError, RequestTimeoutError
+from stoker_engine.errors import (
+    ContextLengthError,
+    EngineBusyError,
+    EngineDeadError,
+    EngineError,
+    EngineNotReadyError,
+    ParameterError,
+    QueueFullError,
+    RequestTimeoutError,
+)
 from stoker_gateway.openai.errors import ApiError, internal_error, queue_full, timed_out, unavailable
 
 NOT_READY_CODE = "engine_not_ready"
@@ -19,4 +28,6 @@ def to_api_error(error: EngineError) -> ApiError:
         return unavailable(str(error), "engine_dead")
     if isinstance(error, RequestTimeoutError):
         return timed_out(str(error))
+    if isinstance(error, EngineBusyError):
+        return unavailable(str(error), "engine_busy")
     return internal_error(str(error))

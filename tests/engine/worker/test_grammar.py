@@ -16,7 +16,7 @@ from stoker_engine.errors import EngineGenerateError, ParameterError
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams, StructuredOutputs
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
-from stoker_engine.worker.grammar import XGrammar, XGrammarSource, is_linear
+from stoker_engine.worker.grammar import XGrammar, XGrammarSource
 from stoker_engine.worker.grammar_process import CompileLimits
 
 SCHEMAS = Path(__file__).with_name("schemas.jsonl")
@@ -225,22 +225,6 @@ def test_a_single_token_that_takes_too_long_to_follow_holds_nobody_up(grammars: 
 def is_blank(grammars: Grammars, token_id: int) -> bool:
     text = grammars.tokenizer.token_bytes(token_id)
     return bool(text) and not text.strip(b" ")
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "linear"),
-    [
-        ("json", '{"type":"object"}', True),
-        ("json", '{"type":"string","pattern":"(a+)+"}', False),
-        ("json", '{"type":"string","p\\u0061ttern":"(a+)+"}', False),
-        ("choice", '["a"]', True),
-        ("regex", "a", False),
-        ("grammar", 'root ::= "a"', False),
-        ("structural_tag", "{}", False),
-    ],
-)
-def test_what_may_hold_a_pattern_is_followed_with_a_limit(kind: Any, value: str, linear: bool) -> None:  # noqa: FBT001
-    assert is_linear(StructuredOutputs(kind, value)) is linear
 
 
 @pytest.mark.stress

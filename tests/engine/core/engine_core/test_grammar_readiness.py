@@ -5,7 +5,7 @@ import pytest
 
 from stoker_engine.core.request import RequestStatus
 from stoker_engine.core.structured_output import count_computable
-from stoker_engine.errors import EngineGenerateError, ParameterError
+from stoker_engine.errors import EngineBusyError, EngineGenerateError, ParameterError
 from stoker_engine.finish_reason import FinishReason
 
 MODES = [{}, {"async_scheduling": True}, {"max_concurrent_batches": 4}]
@@ -56,12 +56,21 @@ def test_nobody_waits_for_a_grammar_and_its_request_runs_only_when_it_is_there(l
 
 
 @pytest.mark.parametrize(
-    ("error", "parameter"),
-    [(ParameterError("the schema is no schema", "response_format"), "response_format"), (EngineGenerateError("the compiler does not run"), None)],
+    ("error", "parameter", "may_be_retried"),
+    [
+        (ParameterError("the schema is no schema", "response_format"), "response_format", False),
+        (EngineGenerateError("the compiler does not run"), None, False),
+        (EngineBusyError("others take its time"), None, True),
+    ],
 )
 @pytest.mark.property("P27")
 @pytest.mark.fault("C1")
-def test_a_grammar_that_turns_out_to_be_wrong_fails_its_request_alone(late: tuple[Any, LateGrammars], error: Exception, parameter: str | None) -> None:
+def test_a_grammar_that_turns_out_to_be_wrong_fails_its_request_alone(
+    late: tuple[Any, LateGrammars],
+    error: Exception,
+    parameter: str | None,
+    may_be_retried: bool,  # noqa: FBT001
+) -> None:
     engine, grammars = late
     engine.add([1, 2, 3], {"max_tokens": 8, "grammar": 4}, 0)
     engine.add([4, 5, 6], {"max_tokens": 3, "eos_token_ids": []}, 0)
@@ -70,7 +79,9 @@ def test_a_grammar_that_turns_out_to_be_wrong_fails_its_request_alone(late: tupl
     while engine.core.has_work():
         engine.step()
     outputs = engine.engine.results["r0000"].outputs
-    assert [(output.finish_reason, output.failure_message, output.failed_parameter) for output in outputs] == [(FinishReason.ERROR, str(error), parameter)]
+    (output,) = outputs
+    assert (output.finish_reason, output.failure_message, output.failed_parameter) == (FinishReason.ERROR, str(error), parameter)
+    assert output.may_be_retried is may_be_retried
     assert len(engine.engine.results["r0001"].token_ids) == 3
     engine.doubles.checks.idle(engine.engine)
 
