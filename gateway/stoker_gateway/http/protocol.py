@@ -43,6 +43,8 @@ class HttpProtocol(HttpToolsProtocol):
     _is_in_body = False
     """Whether the head of a request has come, and not yet its end."""
     _discard_timer: asyncio.TimerHandle | None = None
+    _refusal = b""
+    """The answer to what could not be read; nothing is read after that."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
@@ -64,7 +66,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), MAX_PARSED_BYTES):
-            if not self.transport.is_closing():
+            if not self.transport.is_closing() and not self._refusal:
                 self._parse(data[start : start + MAX_PARSED_BYTES])
 
     def _parse(self, data: bytes) -> None:
@@ -73,7 +75,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._num_unfinished_bytes and self._head_timer is None:
             self._await_head()
         # Of what was received, nothing is counted that ended a head or belongs to a body: they set the count back.
-        if self._num_unfinished_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+        if self._num_unfinished_bytes > MAX_HEADER_BYTES and not self.transport.is_closing() and not self._refusal:
             self._is_too_large = True
             self.send_400_response("")
 
@@ -88,8 +90,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_too_large = True
             raise HeaderLimitError
         self._head_came()
-        self._is_in_body = True
         super().on_headers_complete()
+        self._is_in_body = True
         self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete]
         self._unanswered.append(self.cycle)
         if 0 < len(self.pipeline) < MAX_READ_AHEAD:
@@ -111,6 +113,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._is_in_body and self.cycle.response_complete and not self.transport.is_closing():
             self._discard_timer = self.loop.call_later(DISCARD_SECONDS, self.transport.close)
+        if self._refusal:
+            self._refuse_in_turn()
 
     def _end_discarding(self) -> None:
         if self._discard_timer is not None:
@@ -139,8 +143,26 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """What uvicorn calls where it cannot read a request. `msg` is uvicorn's own, and not for clients."""
         error = headers_too_large(MAX_HEADER_BYTES, MAX_HEADERS) if self._is_too_large else malformed_request()
-        self.transport.write(_response(error))
-        self.transport.close()
+        self._refusal = _response(error)
+        if not self._is_in_body:
+            self._refuse_in_turn()
+        elif self.pipeline:
+            self.pipeline.popleft()  # the request itself, which nobody has begun with
+            self._unanswered.pop()
+        elif self.cycle.response_started:
+            self.transport.abort()  # what is written now would be part of the answer
+        else:
+            self._refuse()
+
+    def _refuse_in_turn(self) -> None:
+        """When the requests before have their answers."""
+        if all(cycle.response_complete for cycle in self._unanswered):
+            self._refuse()
+
+    def _refuse(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(self._refusal)
+            self.transport.close()
 
 
 def _response(error: ApiError) -> bytes:

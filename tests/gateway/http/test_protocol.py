@@ -151,3 +151,35 @@ async def test_a_client_that_leaves_is_seen_behind_the_requests_that_it_sent_ahe
             await asyncio.sleep(0.01)
         writer.transport.abort()
         await asyncio.wait_for(seen.wait(), timeout=30)
+
+
+@pytest.mark.parametrize("bad", [b"BAD\n\n", b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"])
+async def test_what_cannot_be_read_is_refused_after_the_answers_to_the_requests_before(bad: bytes) -> None:
+    go_on = asyncio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async with serving(answer) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(bad + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.sleep(0.05)
+        go_on.set()
+        first, second, refusal = (await asyncio.wait_for(reader.read(), timeout=30)).split(b"HTTP/1.1 ")
+        writer.close()
+        await writer.wait_closed()
+    assert (first, second[:3], second[-8:], refusal[:3]) == (b"done", b"200", b"\r\n\r\ndone", b"400")
+
+
+async def test_a_body_that_cannot_be_read_cuts_the_answer_that_has_begun(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"zz\r\n")
+    assert await asyncio.wait_for(reader.read(), timeout=30) == b""
+    writer.close()
+    await writer.wait_closed()
