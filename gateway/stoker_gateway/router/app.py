@@ -150,7 +150,7 @@ class GatewayApp:
         await exchange.answer_json(_encode(Health("not ready", reason) if reason else Health("ok")), 503 if reason else 200)
 
     async def _show_metrics(self, exchange: Exchange) -> None:
-        await exchange.answer(200, ((b"content-type", CONTENT_TYPE),), self._metrics.render())
+        await exchange.answer(200, ((b"content-type", CONTENT_TYPE),), await self._metrics.render())
 
     async def _models(self, exchange: Exchange) -> None:
         await exchange.answer_json(list_models(self._fleet))
