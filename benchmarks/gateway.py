@@ -2,7 +2,7 @@
 
 stream: chat streams of 50 events, one each 20 ms, that begin at random times, at the highest rate at which all CPUs together are at most 70 % busy, whoever is
 between. requests: plain requests on 32 connections, each asked again as soon as it is answered. What a gateway adds is the difference to the backend alone, of
-the same round. ../shared/peers/gateway_load.py is the streams' client where it is there, else drivers/gateway_load.py, which does the rest in any case.
+the same round. drivers/gateway_load.py is backend and clients.
 """
 
 import json
@@ -18,8 +18,6 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
-import psutil
-
 from options import Options, read_options
 from peers import ROUTERS, Peer
 from processes import DRIVERS, Program
@@ -33,8 +31,7 @@ DIRECT = "backend alone"
 STREAM, REQUESTS = "stream", "requests"
 NUM_ROUNDS = 5
 
-OWN_DRIVER = DRIVERS / "gateway_load.py"
-SHARED_DRIVER = Path(__file__).parents[2] / "shared" / "peers" / "gateway_load.py"
+DRIVER = DRIVERS / "gateway_load.py"
 MODEL = "fake"
 NUM_EVENTS = 50
 NUM_CHUNKS = NUM_EVENTS + 1
@@ -44,6 +41,7 @@ RATES = (5, 10, 20, 30, 40, 60, 80, 100, 130, 160, 200)
 MAX_BUSY = 0.70
 SECONDS = 10.0
 TRIAL_SECONDS = 3.0
+MIN_SECONDS = 1.0
 DRIVER_SECONDS = 120.0
 """A stream that never ends is a failure."""
 
@@ -83,30 +81,30 @@ class Baseline:
         self.metrics: Metrics = {}
 
 
-def ask_driver(program: Path, *args: str) -> dict[str, Any]:
+def ask_driver(*args: str) -> dict[str, Any]:
     """Raises RuntimeError with what failed: figures of requests that fail are none."""
-    done = subprocess.run([sys.executable, str(program), *args], capture_output=True, text=True, check=False, timeout=DRIVER_SECONDS)
+    done = subprocess.run([sys.executable, str(DRIVER), *args], capture_output=True, text=True, check=False, timeout=DRIVER_SECONDS)
     answer: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"bad": done.stderr[-2000:]}
     if answer.get("bad"):
-        raise RuntimeError(f"{program.name} {' '.join(args)}: {answer['bad']}")
+        raise RuntimeError(f"{DRIVER.name} {' '.join(args)}: {answer['bad']}")
     return answer
 
 
-def measured(contestant: Contestant, ask: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float, float]:
-    """The driver's answer, the gateway's CPU seconds, and the share of all CPUs that was busy."""
+def measured(contestant: Contestant, command: str, *flags: str) -> tuple[dict[str, Any], float]:
+    """The driver's answer, and the gateway's CPU seconds meanwhile."""
     with nullcontext() if contestant.program is None else contestant.program.running():
         before = contestant.cpu_seconds()
-        psutil.cpu_percent()
-        answer = ask()
-        return answer, contestant.cpu_seconds() - before, psutil.cpu_percent() / 100
+        return ask_driver(command, contestant.url, *flags), contestant.cpu_seconds() - before
+
+
+def streams(contestant: Contestant, rate: float, seconds: float) -> tuple[dict[str, Any], float]:
+    return measured(contestant, "load", f"--rate={rate}", f"--seconds={seconds}", f"--chunks={NUM_EVENTS}")
 
 
 def stream_once(contestant: Contestant, baseline: Baseline, rate: float, seconds: float, _number: int = 0) -> Metrics:
-    driver = SHARED_DRIVER if SHARED_DRIVER.is_file() else OWN_DRIVER
-    flags = (f"--rate={rate}", f"--seconds={seconds}", f"--chunks={NUM_EVENTS}")
-    answer, cpu, busy = measured(contestant, partial(ask_driver, driver, "load", contestant.url, *flags))
+    answer, cpu = streams(contestant, rate, seconds)
     first, delay = answer["first_chunk_ms"], answer["chunk_delay_ms"]
-    metrics = {"first_p50": first["p50"], "first_p99": first["p99"], "delay_p50": delay["p50"], "delay_p99": delay["p99"], "busy": busy * 100}
+    metrics = {"first_p50": first["p50"], "first_p99": first["p99"], "delay_p50": delay["p50"], "delay_p99": delay["p99"], "busy": answer["busy"] * 100}
     if contestant.program is None:
         baseline.metrics = metrics
         return metrics
@@ -115,25 +113,29 @@ def stream_once(contestant: Contestant, baseline: Baseline, rate: float, seconds
 
 
 def requests_once(contestant: Contestant, seconds: float, _number: int = 0) -> Metrics:
-    start = perf_counter()
-    answer, cpu, _ = measured(contestant, partial(ask_driver, OWN_DRIVER, "requests", contestant.url, f"--seconds={seconds}"))
+    answer, cpu = measured(contestant, "requests", f"--seconds={seconds}")
     took = answer["request_ms"]
     metrics = {"requests": answer["requests"], "request_p50": took["p50"], "request_p99": took["p99"]}
-    asked = answer["requests"] * min(perf_counter() - start, seconds * 1.25)  # the warm-up's too
-    return metrics if contestant.program is None else {**metrics, "cpu_per_request": cpu / asked * 1e6}
+    return metrics if contestant.program is None else {**metrics, "cpu_per_request": cpu / answer["answered"] * 1e6}
 
 
-def highest_rate(contestants: Mapping[str, Contestant], seconds: float) -> float:
-    """At which no contestant makes the machine too busy."""
-    found = RATES[0]
+def highest_rate(busy: Callable[[float], float]) -> float:
+    """The highest of RATES at which `busy`, the share of all CPUs, is at most MAX_BUSY. Says where it is an end of the table."""
+    found = None
     for rate in RATES:
-        for contestant in contestants.values():
-            baseline = Baseline()
-            baseline.metrics = {"first_p50": 0.0, "first_p99": 0.0}
-            if stream_once(contestant, baseline, rate, seconds)["busy"] > MAX_BUSY * 100:
-                return found
+        if busy(rate) > MAX_BUSY:
+            break
         found = rate
-    return found
+    if found is None:
+        print(f"more than {MAX_BUSY:.0%} of all CPUs are busy even at {RATES[0]} streams/s, the lowest rate: measured at it", file=sys.stderr)
+    elif found == RATES[-1]:
+        print(f"at {found} streams/s, the highest rate, no more than {MAX_BUSY:.0%} of all CPUs are busy: measured at it", file=sys.stderr)
+    return RATES[0] if found is None else found
+
+
+def busiest(contestants: Mapping[str, Contestant], seconds: float, rate: float) -> float:
+    """The share of all CPUs that is busy with the streams of the contestant that takes most."""
+    return max(float(streams(contestant, rate, seconds)[0]["busy"]) for contestant in contestants.values())
 
 
 def command_of(name: str, peer: Peer | None, port: int, backends: Sequence[str], folder: str) -> list[str]:
@@ -177,7 +179,7 @@ def start(options: Options, stack: ExitStack) -> dict[str, Contestant]:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stoker-bench-"))
     backends = [f"http://127.0.0.1:{free_port()}" for _ in range(2)]
     for url in backends:
-        stack.enter_context(running([sys.executable, str(OWN_DRIVER), "serve", url.rpartition(":")[2]], url))
+        stack.enter_context(running([sys.executable, str(DRIVER), "serve", url.rpartition(":")[2]], url))
     contestants = {DIRECT: Contestant(backends[0])}
     for name in (OURS, *sorted(ROUTERS)):
         peer = options.peer(name)
@@ -191,12 +193,12 @@ def start(options: Options, stack: ExitStack) -> dict[str, Contestant]:
 
 def main() -> None:
     options = read_options(__doc__, (STREAM, REQUESTS), NUM_ROUNDS)
-    seconds, trial_seconds = max(1.0, SECONDS * options.scale), max(1.0, TRIAL_SECONDS * options.scale)
+    seconds, trial_seconds = max(MIN_SECONDS, SECONDS * options.scale), max(MIN_SECONDS, TRIAL_SECONDS * options.scale)
     report = options.report("gateway")
     with ExitStack() as stack:
         contestants = start(options, stack)
         if options.wants(STREAM):
-            rate, baseline = highest_rate(contestants, trial_seconds), Baseline()
+            rate, baseline = highest_rate(partial(busiest, contestants, trial_seconds)), Baseline()
             measures: dict[str, Measure] = {name: partial(stream_once, each, baseline, rate, seconds) for name, each in contestants.items()}
             report.add(options.measure(f"{rate:g} streams/s", measures), STREAM_METRICS)
         if options.wants(REQUESTS):

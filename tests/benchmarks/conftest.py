@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
 
-# The benchmarks are programs, not a package: they find each other beside themselves.
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+# The benchmarks and their drivers are programs, not a package: they find each other beside themselves.
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path += [str(BENCHMARKS), str(BENCHMARKS / "drivers")]
