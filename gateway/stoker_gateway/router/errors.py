@@ -25,8 +25,8 @@ def response_not_found(response_id: str) -> ApiError:
     return ApiError(f"Response with id {response_id[:100]!r} not found.", param="response_id", status=404, code="response_not_found")
 
 
-def keeper_unreachable(response_id: str) -> ApiError:
-    return unavailable(f"A replica that may have the response {response_id!r} could not be asked; try again.", "replicas_unreachable")
+def keeper_unreachable(response: str) -> ApiError:
+    return unavailable(f"A replica that may have the response {response} could not be asked; try again.", "replicas_unreachable")
 
 
 def replicas_unreachable(model: str) -> ApiError:

@@ -59,4 +59,4 @@ class KeptResponses:
                     exchange.record.model = model.names[0]
                     return
                 is_unsure |= refusal.head.status != 404
-        raise keeper_unreachable(response_id) if is_unsure else response_not_found(response_id)
+        raise keeper_unreachable(repr(response_id)) if is_unsure else response_not_found(response_id)

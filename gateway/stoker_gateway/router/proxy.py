@@ -12,7 +12,16 @@ from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.asking import ELSEWHERE, MAX_REFUSAL_BYTES, Message, Refusal, ask, may_be_refusal, read_refusal
 from stoker_gateway.router.body_memory import BodyMemory, HeldBody
 from stoker_gateway.router.endpoint import Endpoint
-from stoker_gateway.router.errors import name_is_new, no_replicas, not_synced, replica_failed, replica_silent, replicas_unreachable, stopping
+from stoker_gateway.router.errors import (
+    keeper_unreachable,
+    name_is_new,
+    no_replicas,
+    not_synced,
+    replica_failed,
+    replica_silent,
+    replicas_unreachable,
+    stopping,
+)
 from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head, returned_headers
@@ -123,8 +132,8 @@ class Proxy:
         session = _session(exchange, traffic.session_header)
         tried: list[Endpoint] = []
         refusal: Refusal | None = None
-        num_elsewhere = 0
-        while len(tried) - num_elsewhere <= traffic.retry.attempts and (endpoint := _choose(model, body, session, tried)) is not None:
+        elsewhere: list[Endpoint] = []
+        while len(tried) - len(elsewhere) <= traffic.retry.attempts and (endpoint := _choose(model, body, session, tried)) is not None:
             tried.append(endpoint)
             try:
                 refusal = await self._ask(exchange, endpoint, message)
@@ -132,7 +141,10 @@ class Proxy:
                 continue
             if refusal is None:
                 return
-            num_elsewhere += refusal.head.status == ELSEWHERE
+            if refusal.head.status == ELSEWHERE:
+                elsewhere.append(endpoint)
+        if elsewhere and any(endpoint not in elsewhere for endpoint in model.endpoints):
+            raise keeper_unreachable("that the request goes on from")
         if refusal is not None and refusal.head.status == 404:
             raise name_is_new(model.names[0])
         if refusal is not None:

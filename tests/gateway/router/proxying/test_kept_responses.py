@@ -82,3 +82,18 @@ async def test_a_response_goes_on_where_the_one_before_is_kept(start_replica: An
     gateway = await start_gateway(*replicas[:-1])
     answer = await gateway.post("/v1/responses", input="more", previous_response_id=ID)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "previous_response_not_found")
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+async def test_a_response_to_go_on_from_is_not_called_lost_while_a_replica_cannot_be_asked(
+    start_replica: Any, start_gateway: Any, wire: Any, turn: int
+) -> None:
+    async def drain(_request: Any, writer: Any) -> None:
+        writer.write(wire.error("draining", Retry_After="1"))
+
+    for away in (Address("127.0.0.1", 9), await start_replica(drain)):
+        other = await start_replica(others(wire))
+        gateway = await start_gateway(*(away, other)[::turn])
+        for _ in range(3):
+            answer = await gateway.post("/v1/responses", input="more", previous_response_id=ID)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "replicas_unreachable") and "retry-after" in answer.headers
