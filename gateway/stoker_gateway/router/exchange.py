@@ -24,6 +24,9 @@ CLOSE: Header = (b"connection", b"close")
 EVENT_STREAM = b"text/event-stream"
 
 _BODY_REFUSED = frozenset((408, 413))
+FREE = frozenset(("/v1/messages/count_tokens", "/tokenize", "/detokenize"))
+"""They count tokens, and cost none."""
+
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 4 * 1024 * 1024
 """Of a request that was refused before all of it had come, what is read and thrown away."""
@@ -37,6 +40,7 @@ class Exchange:
         "_last_piece",
         "_lifecycle",
         "_send",
+        "asked_bytes",
         "caller",
         "end_waiting",
         "has_begun",
@@ -60,6 +64,8 @@ class Exchange:
         self.end_waiting: Callable[[], None] = _nothing
         """Called before an answer is sent on: nothing else is sent from then on."""
         self.caller = ANYONE
+        self.asked_bytes = 0
+        """How long the request is that a replica has taken on, or may have."""
         self.tokens: AnswerTokens | None = None
         """Counts what the answer costs, where anyone wants to know."""
         self._is_event_stream = False
@@ -88,9 +94,9 @@ class Exchange:
             self.tokens = AnswerTokens()
 
     def charge(self) -> None:
-        """What the answer has cost, to who asked."""
-        if self.tokens is not None:
-            self.record.num_tokens = self.tokens.total
+        """What the answer has cost, to who asked: nothing where nothing was generated, or it was refused."""
+        if self.tokens is not None and self.asked_bytes and self.record.status < 400 and self.scope["path"] not in FREE:
+            self.record.num_tokens = self.tokens.total(self.asked_bytes)
             self.caller.charge(self.record.num_tokens, monotonic())
 
     def note_first_byte(self) -> None:

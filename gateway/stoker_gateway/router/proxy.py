@@ -135,12 +135,15 @@ class Proxy:
         elsewhere: list[Endpoint] = []
         while len(tried) - len(elsewhere) <= traffic.retry.attempts and (endpoint := _choose(model, body, session, tried)) is not None:
             tried.append(endpoint)
+            exchange.asked_bytes = len(body.held.raw)
             try:
                 refusal = await self._ask(exchange, endpoint, message)
             except ConnectError:
+                exchange.asked_bytes = 0
                 continue
             if refusal is None:
                 return
+            exchange.asked_bytes = 0
             if refusal.head.status == ELSEWHERE:
                 elsewhere.append(endpoint)
         if elsewhere and any(endpoint not in elsewhere for endpoint in model.endpoints):
@@ -160,7 +163,8 @@ class Proxy:
         try:
             return await self._send(exchange, endpoint, message)
         except ConnectError as error:
-            self._fleet.unreachable(endpoint, str(error), _now())
+            if endpoint.is_ready:
+                self._fleet.unreachable(endpoint, str(error), _now())
             logger.warning("%s: %s", exchange.record.request_id, error)
             raise
         finally:

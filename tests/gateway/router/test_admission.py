@@ -363,14 +363,15 @@ async def test_a_thousand_clients_that_leave_take_no_place_with_them() -> None:
     ("pieces", "total"),
     [
         ([b'{"choices":[{"message":{"content":"\\"total_tokens\\": 9"}}],"usage":{"prompt_tokens":5,"total_tokens":', b"12}}"], 12),
-        ([b'data: {"choices":[]}\n\n'] * 7, 7),
+        ([b'data: {"choices":[]}\n\n'] * 7, 7 + 100),
         ([b'data: {"choices":[]}\n\n', b'data: {"usage":{"total_tokens":30}}\n\ndata: [DONE]\n\n'], 30),
         ([b'data: {"message":{"usage":{"input_tokens":20,"output_tokens":1}}}\n\n', b"x" * 5000, b'data: {"usage":{"output_tokens":8}}\n\n'], 28),
-        ([], 0),
+        ([b'{"choices":[{"message":{"content":"', b"x" * 366], 100 + 100),
+        ([], 100),
     ],
 )
 def test_the_tokens_of_an_answer_are_read_off_its_end_or_counted(pieces: list[bytes], total: int) -> None:
     tokens = AnswerTokens()
     for piece in pieces:
         tokens.add(piece)
-    assert tokens.total == total
+    assert tokens.total(400) == total

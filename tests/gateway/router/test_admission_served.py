@@ -120,6 +120,7 @@ async def test_requests_are_let_in_by_keys_held_without_replicas_and_counted(tmp
     keys = [
         {"name": "a", "sha256": sha256(b"key-a").hexdigest(), "requestsPerMinute": 2},
         {"name": "b", "sha256": sha256(b"key-b").hexdigest(), "tokensPerMinute": 150},
+        {"name": "c", "sha256": sha256(b"key-c").hexdigest(), "tokensPerMinute": 150},
         {"name": "broken"},
     ]
     (tmp_path / "keys.json").write_text(json.dumps({"keys": keys}))
@@ -142,6 +143,9 @@ async def test_requests_are_let_in_by_keys_held_without_replicas_and_counted(tmp
         by_tokens = [await ask("key-b") for _ in range(3)]
         assert [answer.status_code for answer in by_tokens] == [200, 200, 429]
 
+        counted = [await client.post("/v1/messages/count_tokens", json=body, headers=_bearer("key-c")) for _ in range(3)]
+        assert [answer.status_code for answer in counted] == [200, 200, 200]
+
         async with asyncio.TaskGroup() as group:
             for index in range(30):
                 group.create_task(client.post("/v1/chat/completions", json={**body, "model": f"stranger-{index}"}, headers=_bearer("key-b")))
@@ -149,7 +153,7 @@ async def test_requests_are_let_in_by_keys_held_without_replicas_and_counted(tmp
         samples = await _samples(client)
         assert samples["stoker_gateway_http_requests_total", "m", "/v1/chat/completions", "200"] == 4
         assert samples["stoker_gateway_http_requests_total", "other", "/v1/chat/completions", "401"] == 1
-        assert samples["stoker_gateway_key_tokens_total", "b"] == 200
+        assert samples["stoker_gateway_key_tokens_total", "b"] == 200 and samples["stoker_gateway_key_tokens_total", "c"] == 0
         assert samples["stoker_gateway_api_key_faults",] == 1
         assert samples["stoker_gateway_endpoints", "m", "ready"] == 1
         documented = README.read_text().partition("### Numbers of the gateway")[2]

@@ -27,7 +27,7 @@ class KeyEntry(Settings, frozen=True, kw_only=True):
     """Of requests that wait, those of lower ones go first."""
     requests_per_minute: PerMinute = None
     tokens_per_minute: PerMinute = None
-    """Of prompts and answers."""
+    """Of prompts and answers, as usage says; estimated of their bytes, 4 to a token, where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
