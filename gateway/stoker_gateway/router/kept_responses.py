@@ -13,6 +13,7 @@ from stoker_gateway.router.errors import keeper_unreachable, not_synced, respons
 from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head
+from stoker_gateway.router.served_model import ServedModel
 from stoker_gateway.router.upstream_errors import ConnectError
 
 PREFIX = "/v1/responses/"
@@ -47,8 +48,10 @@ class KeptResponses:
         is_unsure = False
         for model in [model for model in self._fleet.models if is_response_of(response_id, model.view.served_names[0])]:
             message = Message(head, body, model.view.traffic.timeouts)
-            for endpoint in tuple(model.endpoints):
-                if not endpoint.is_ready:
+            # One that is not ready may answer all the same: a draining one does.
+            for endpoint in sorted(model.endpoints, key=lambda each: not each.is_ready):
+                if not self._has(model, endpoint):
+                    is_unsure = True
                     continue
                 try:
                     refusal = await self._ask(exchange, endpoint, message)
@@ -60,3 +63,7 @@ class KeptResponses:
                     return
                 is_unsure |= refusal.head.status != 404
         raise keeper_unreachable(repr(response_id)) if is_unsure else response_not_found(response_id)
+
+    def _has(self, model: ServedModel, endpoint: Endpoint) -> bool:
+        """Another replica's answer may have taken long."""
+        return endpoint in model.endpoints and model in self._fleet.models

@@ -1,10 +1,11 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stoker_gateway.openai.response_ids import new_response_id
-from stoker_gateway.router.fleet_view import Address
+from stoker_gateway.router.fleet_view import Address, EndpointView
 from stoker_gateway.router.traffic import RetryConfig, TrafficConfig
 
 ID = new_response_id("m")
@@ -97,3 +98,14 @@ async def test_a_response_to_go_on_from_is_not_called_lost_while_a_replica_canno
         for _ in range(3):
             answer = await gateway.post("/v1/responses", input="more", previous_response_id=ID)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "replicas_unreachable") and "retry-after" in answer.headers
+
+
+async def test_a_response_of_a_replica_that_is_not_ready_is_answered_by_it_or_not_called_lost(start_replica: Any, start_gateway: Any, wire: Any) -> None:
+    other, leaving = await start_replica(others(wire)), await start_replica(keeper(wire))
+    gateway = await start_gateway(other)
+    for away, status in ((leaving.address, 200), (Address("127.0.0.1", 9), 503)):
+        (view,) = (model.view for model in gateway.fleet.models)
+        endpoint = EndpointView(away, "leaving", is_ready=False, is_terminating=True)
+        gateway.fleet.update((replace(view, endpoints=(endpoint, EndpointView(other.address, "other", is_ready=True))),))
+        assert (await gateway.client.get(f"/v1/responses/{ID}")).status_code == status
+        assert not gateway.fleet.models[0].endpoints[0].health.is_ejected(0.0)
