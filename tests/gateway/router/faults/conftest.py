@@ -1,14 +1,17 @@
 """The gateway's process, before real replicas or small ones, for tests that break things."""
 
+import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -60,6 +63,39 @@ def run_gateway(folder: Path, port: int, *flags: str, prefix: tuple[str, ...] = 
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
+
+
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def run_server(listener: socket.socket, handle: Handle) -> AsyncIterator[None]:
+    tasks: set[asyncio.Task[Any]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with suppress(asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
+            await handle(reader, writer)
+        tasks.discard(task)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, sock=listener)
+    try:
+        yield
+    finally:
+        server.close()
+        for task in tuple(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[socket.socket, Handle], AbstractAsyncContextManager[None]]:
+    """`async with serve(listener, handle)`: ends all connections at its end."""
+    return run_server
 
 
 @pytest.fixture(scope="session")

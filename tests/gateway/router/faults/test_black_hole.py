@@ -9,8 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,27 +79,21 @@ class Replica:
     num_posts: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, OSError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = head.partition(b"content-length: ")[2].split(b"\r\n")[0]
-                await reader.readexactly(int(length or 0))
-                if head.startswith(b"post"):
-                    self.num_posts += 1
-                    await asyncio.sleep(0.005)
-                    writer.write(ANSWER)
-                else:
-                    writer.write(READY)
-        writer.transport.abort()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = head.partition(b"content-length: ")[2].split(b"\r\n")[0]
+            await reader.readexactly(int(length or 0))
+            if head.startswith(b"post"):
+                self.num_posts += 1
+                await asyncio.sleep(0.005)
+                writer.write(ANSWER)
+            else:
+                writer.write(READY)
 
 
-@asynccontextmanager
-async def serve(listener: socket.socket) -> AsyncIterator[tuple[Replica, str]]:
-    replica = Replica()
-    server = await asyncio.start_server(replica.serve, sock=listener)
+def address_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()
-    yield replica, f"{host}:{port}"
-    server.close()
+    return f"{host}:{port}"
 
 
 async def load(gateway: Any, model: str, num_clients: int, num_requests: int) -> list[float]:
@@ -132,9 +125,11 @@ def p99(seconds: list[float]) -> float:
 @pytest.mark.stress
 @pytest.mark.skipif(not CAN_MAKE_NETWORKS, reason="needs root, ip and iptables")
 async def test_a_replica_whose_packets_are_dropped_costs_the_connect_timeout_and_others_nothing(
-    network: Network, start_gateway: Any, static_model: Any, capsys: pytest.CaptureFixture[str]
+    network: Network, start_gateway: Any, static_model: Any, serve: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with serve(network.listen()) as (hole, there), serve(socket.create_server(("127.0.0.1", 0), backlog=256)) as (_, here):
+    hole, far, near = Replica(), network.listen(), socket.create_server(("127.0.0.1", 0), backlog=256)
+    there, here = address_of(far), address_of(near)
+    async with serve(far, hole.serve), serve(near, Replica().serve):
         timeouts = {"connect": f"{CONNECT_SECONDS:g}s"}
         gateway = start_gateway(static_model("others", here), static_model("m", there, here, timeouts=timeouts))
         while not await asyncio.to_thread(gateway.is_ready):

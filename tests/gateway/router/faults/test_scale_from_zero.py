@@ -1,10 +1,11 @@
 """A burst for a model that a cluster has scaled to zero."""
 
 import asyncio
+import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,29 +23,17 @@ REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r
 class Replica:
     """Each answer takes a second."""
 
-    port: int = 0
     arrivals: list[float] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, OSError):
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                if head.startswith(b"GET"):
-                    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-                    continue
-                await reader.readexactly(len(BODY))
-                self.arrivals.append(time.monotonic())
-                await asyncio.sleep(1)
-                writer.write(HEAD + b"%x\r\n%s\r\n0\r\n\r\n" % (len(EVENTS), EVENTS))
-        writer.transport.abort()
-
-
-@asynccontextmanager
-async def serve() -> AsyncIterator[Replica]:
-    replica = Replica()
-    server = await asyncio.start_server(replica.serve, "127.0.0.1", 0, backlog=512)
-    replica.port = server.sockets[0].getsockname()[1]
-    yield replica
-    server.close()
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            if head.startswith(b"GET"):
+                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                continue
+            await reader.readexactly(len(BODY))
+            self.arrivals.append(time.monotonic())
+            await asyncio.sleep(1)
+            writer.write(HEAD + b"%x\r\n%s\r\n0\r\n\r\n" % (len(EVENTS), EVENTS))
 
 
 @dataclass
@@ -64,12 +53,13 @@ class Client:
 @pytest.mark.stress
 @pytest.mark.case("C102")
 async def test_a_burst_for_a_model_at_zero_replicas_is_held_up_to_the_bound_and_let_go_gradually(
-    api_server: Any, start_gateway: Any, capsys: pytest.CaptureFixture[str], until: Callable[..., Any]
+    api_server: Any, start_gateway: Any, serve: Any, capsys: pytest.CaptureFixture[str], until: Callable[..., Any]
 ) -> None:
     metadata = {"name": "m", "namespace": "default", "uid": "uid", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
     await api_server.put("inferencedeployments", {"metadata": metadata, "spec": {"model": {"uri": "file:///m"}, "replicas": 0}})
     gateway = start_gateway()
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http, serve() as replica:
+    replica, listener = Replica(), socket.create_server(("127.0.0.1", 0), backlog=512)
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http, serve(listener, replica.serve):
         async with asyncio.timeout(30):
             ready = False
             while not ready:
@@ -88,7 +78,7 @@ async def test_a_burst_for_a_model_at_zero_replicas_is_held_up_to_the_bound_and_
         assert sum(client.is_done for client in clients) == NUM_ASKED - BOUND
         labels = {"stoker.dev/inference-deployment": "m", "kubernetes.io/service-name": "m"}
         endpoint = {"addresses": ["127.0.0.1"], "conditions": {"ready": True}, "targetRef": {"kind": "Pod", "name": "pod"}}
-        ports = [{"name": "http", "port": replica.port}]
+        ports = [{"name": "http", "port": listener.getsockname()[1]}]
         endpoints = {"metadata": {**metadata, "name": "m-1", "labels": labels}, "addressType": "IPv4", "ports": ports, "endpoints": [endpoint]}
         await api_server.put("endpointslices", endpoints)
         await asyncio.wait_for(asyncio.gather(*asking), timeout=60)

@@ -156,6 +156,9 @@ async def test_minutes_of_replicas_that_come_and_go_lose_no_request(api_server: 
             await asyncio.sleep(0.5)
     for replica in cluster.replicas:
         replica.stop()
+    async with asyncio.timeout(10):
+        while any(replica.writers for replica in cluster.replicas):
+            await asyncio.sleep(0.01)
     with capsys.disabled():
         words = f"{len(asking)} requests, {answered.count(False)} lost, while {cluster.num_replaced} replicas were replaced"
         sys.stdout.write(f"\n{words}; the gateway had at most {max(files)} files open, {left} once its connections had grown old\n")
