@@ -86,10 +86,11 @@ class ChoiceReader:
         for part in parts:
             if isinstance(part, CallBegin):
                 yield from self._begin_call(part)
-            elif not part.text:
                 continue
-            elif not isinstance(part, CallArguments):
-                self._has_reasoned = self._has_reasoned or isinstance(part, Reasoning)
+            self._has_reasoned = self._has_reasoned or isinstance(part, Reasoning)  # of blanks, too: its marks are tokens
+            if not part.text:
+                continue
+            if not isinstance(part, CallArguments):
                 yield part
             elif not self._is_dropping:
                 self._arguments.append(part.text)

@@ -6,7 +6,10 @@ from stoker_gateway.tools.parts import CallBegin, Content, Parser, Part, Reasoni
 
 
 class TrimmedParser:
-    """Reasoning loses the whitespace around it, content that after reasoning and around calls; an answer of content alone is left as it is."""
+    """Reasoning loses the whitespace around it, content that after reasoning and around calls; an answer of content alone is left as it is.
+
+    Reasoning of whitespace alone is told as an empty one, where it begins the answer.
+    """
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
@@ -31,10 +34,11 @@ class TrimmedParser:
         if isinstance(part, Content):
             yield from self._add_content(part.text)
             return
-        self._is_marked = True
         if isinstance(part, Reasoning):
             yield from self._add_reasoning(part.text)
+            self._is_marked = True
             return
+        self._is_marked = True
         self._has_called = self._has_called or isinstance(part, CallBegin)
         yield part
 
@@ -54,6 +58,6 @@ class TrimmedParser:
         self._reasoning = text[len(shown) :]
         if not self._has_reasoning:
             shown = shown.lstrip()
-        if shown:
-            self._has_reasoning = True
+        self._has_reasoning = self._has_reasoning or bool(shown)
+        if shown or not self._is_marked:
             yield Reasoning(shown)

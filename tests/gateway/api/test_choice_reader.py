@@ -21,6 +21,7 @@ from stoker_gateway.openai.protocol import ChatDelta, ChatMessageResponse
 from stoker_gateway.openai.request import ChatCompletionRequest
 from stoker_gateway.reasoning.think import THINK
 from stoker_gateway.tools.formats import TOOL_FORMATS
+from stoker_gateway.tools.parts import Content
 from stoker_gateway.tools.structural_tag import json_by
 
 TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}}
@@ -99,6 +100,29 @@ def test_a_whole_message_has_what_the_deltas_have(marked: Tokenizer) -> None:
     assert (message.content, message.reasoning, message.reasoning_content) == (None, "Which END?", "Which END?")
     assert isinstance(message.tool_calls, list) and message.tool_calls[0].function.arguments == '{"zone": "Å"}'
     assert whole_message(ChatDelta()) == ChatMessageResponse("")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "is_counted"),
+    [
+        ("user", "<think>\n\n</think>\n\nHi", True),
+        ("user<think>\n", "\n</think>Hi", True),
+        ("user<think>\n", "</think>Hi", True),
+        ("user", "Hi </think>", False),
+        ("user<think></think>", "Hi", False),
+    ],
+)
+def test_reasoning_of_blanks_alone_has_tokens_though_it_shows_no_text(marked: Tokenizer, prompt: str, text: str, is_counted: bool) -> None:  # noqa: FBT001
+    token_ids = marked.encode_chat(text)
+    (end,) = marked.encode_chat("</think>")
+    for size in (1, 2, 1000):
+        chat = plan(marked, HERMES, prompt, SamplingParams(skip_special_tokens=False))
+        detokenizer, reader = Detokenizer(marked, [0], chat.params), ChoiceReader(chat)
+        for start in range(0, len(token_ids), size):
+            some = token_ids[start : start + size]
+            detokenizer.append(some)
+            assert all(isinstance(part, Content) for part in reader.parts(CompletionOutput(0, detokenizer.take_text(), some)))
+        assert (reader.num_reasoning_tokens or 0) == (token_ids.index(end) + 1 if is_counted else 0)
 
 
 def form_of(chat: ChatPlan) -> tuple[str, list[int], str]:
