@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stoker_gateway.api.body import read_json_body
-from stoker_gateway.api.generation import off_loop_if_long
+from stoker_gateway.api.generation import off_loop_if_long, reading_size
 from stoker_gateway.api.prompt_text import check_length, render_chat
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.http.json_response import json_response
@@ -17,7 +17,7 @@ from stoker_gateway.openai.tokenization import DETOKENIZE_RULES, TOKENIZE_RULES,
 
 async def tokenize(state: ApiState, http_request: Request) -> Response:
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
-    request = await off_loop_if_long(len(body), lambda: decode_request(body, TokenizeRequest, TOKENIZE_RULES))
+    request = await off_loop_if_long(reading_size(body), lambda: decode_request(body, TokenizeRequest, TOKENIZE_RULES))
     request.check()
     _check_model(state, request.model)
     max_model_len = state.check_ready().max_model_len
@@ -26,7 +26,7 @@ async def tokenize(state: ApiState, http_request: Request) -> Response:
 
 async def detokenize(state: ApiState, http_request: Request) -> Response:
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
-    request = await off_loop_if_long(len(body), lambda: decode_request(body, DetokenizeRequest, DETOKENIZE_RULES))
+    request = await off_loop_if_long(reading_size(body), lambda: decode_request(body, DetokenizeRequest, DETOKENIZE_RULES))
     _check_model(state, request.model)
     return json_response(await off_loop_if_long(len(body), lambda: encode(_detokenized(state, request))))
 

@@ -10,7 +10,7 @@ from stoker_gateway.anthropic.protocol import TokenCount
 from stoker_gateway.anthropic.request import COUNT_TOKENS_RULES, MESSAGES_RULES, CountTokensRequest, MessagesRequest
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_plan import plan_chat
-from stoker_gateway.api.generation import last_output, off_loop_if_long, request_options, stream_response
+from stoker_gateway.api.generation import last_output, off_loop_if_long, reading_size, request_options, stream_response
 from stoker_gateway.api.messages.answer import MessageAnswer
 from stoker_gateway.api.messages.chat import chat_request, prompt_request
 from stoker_gateway.api.prompt_text import check_length, render_chat
@@ -28,12 +28,12 @@ MESSAGES_END = StreamEnd(b"", lambda error: named_event("error", messages_error(
 
 async def create_message(state: ApiState, http_request: Request) -> Response:
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
-    request = await off_loop_if_long(len(body), lambda: decode_request(body, MessagesRequest, MESSAGES_RULES))
+    request = await off_loop_if_long(reading_size(body), lambda: decode_request(body, MessagesRequest, MESSAGES_RULES))
     state.check_model(request.model)
-    chat = await off_loop_if_long(len(body), lambda: chat_request(request))
+    chat = await off_loop_if_long(reading_size(body), lambda: chat_request(request))
     params = chat_sampling_params(chat, state.sampling_defaults)
     state.check_ready()
-    prompt = await off_loop_if_long(len(body), lambda: render_chat(state, chat))
+    prompt = await off_loop_if_long(reading_size(body), lambda: render_chat(state, chat))
     plan = plan_chat(state.chat_format, state.tokenizer, chat, prompt.text, params)
     options = request_options(chat, http_request.headers, request_id_of(http_request, "msg"))
     answer = MessageAnswer(options.request_id, request.model, plan)
@@ -49,10 +49,10 @@ async def create_message(state: ApiState, http_request: Request) -> Response:
 async def count_tokens(state: ApiState, http_request: Request) -> Response:
     """As many as a message of the same request would read."""
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
-    request = await off_loop_if_long(len(body), lambda: decode_request(body, CountTokensRequest, COUNT_TOKENS_RULES))
+    request = await off_loop_if_long(reading_size(body), lambda: decode_request(body, CountTokensRequest, COUNT_TOKENS_RULES))
     state.check_model(request.model)
     max_model_len = state.check_ready().max_model_len
-    chat = await off_loop_if_long(len(body), lambda: prompt_request(request))
+    chat = await off_loop_if_long(reading_size(body), lambda: prompt_request(request))
 
     def count() -> int:
         text = render_chat(state, chat).text

@@ -8,7 +8,7 @@ from starlette.responses import Response as HttpResponse
 from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_plan import plan_chat
-from stoker_gateway.api.generation import off_loop_if_long, request_options, stream_response
+from stoker_gateway.api.generation import off_loop_if_long, reading_size, request_options, stream_response
 from stoker_gateway.api.prompt_text import render_chat
 from stoker_gateway.api.responses.background import Work, start_in_background
 from stoker_gateway.api.responses.conversation import chat_request, own_names
@@ -37,12 +37,12 @@ from stoker_gateway.openai.responses.request import RESPONSES_RULES, FunctionToo
 
 async def create_response(state: ApiState, http_request: Request) -> HttpResponse:
     body = await read_json_body(http_request, state.config.max_body_bytes, state.drain)
-    request = await off_loop_if_long(len(body), lambda: decode_request(body, ResponsesRequest, RESPONSES_RULES))
+    request = await off_loop_if_long(reading_size(body), lambda: decode_request(body, ResponsesRequest, RESPONSES_RULES))
     request.check()
     state.check_model(request.model)
     previous = _previous(state, request)
     earlier = () if previous is None else previous.conversation
-    size = len(body) + (0 if previous is None else previous.num_bytes)
+    size = reading_size(body) + (0 if previous is None else previous.num_bytes)
     conversation = await off_loop_if_long(size, lambda: [*earlier, *input_items(request, earlier)])
     with own_names():
         chat = await off_loop_if_long(size, lambda: chat_request(request, conversation))
