@@ -18,6 +18,9 @@ FORM = StructuredOutputs("choice", '["yes"]', parameter="structured_outputs.choi
         (NOTHING_ALLOWED, {"min_tokens": 3}, "min_tokens"),
         (OUT_OF_RANGE, {"frequency_penalty": 2.0}, "frequency_penalty"),
         (OUT_OF_RANGE, {"logit_bias": {1: 50.0}}, "logit_bias"),
+        (OUT_OF_RANGE, {"logit_bias": {1: 50.0}, "repetition_penalty": 1.1}, "logit_bias"),
+        (NOTHING_ALLOWED, {}, None),
+        (OUT_OF_RANGE, {}, None),
         (NOT_FINITE, {"allowed_token_ids": [5]}, None),
     ],
 )
