@@ -66,13 +66,17 @@ e2e: images ## tests/e2e on the cluster, which is started for them where it is n
 	$(CLUSTER) run --nodes=$(NODES) -- sh -c '$(IMAGES) && exec $(BIN)/pytest tests/e2e -m "e2e and not stress" "$$@"' pytest $(ARGS)
 
 # The peers that DIR holds.
-PEER_FLAGS = $(if $(PEERS),$(foreach peer,vllm llama transformers,$(if $(wildcard $(PEERS)/$(PEER_$(peer))),--peer "$(peer)=$(PEERS)")))
+PEER_FLAGS = $(if $(PEERS),$(foreach peer,vllm llama transformers vllm-router smg,$(if $(wildcard $(PEERS)/$(PEER_$(peer))),--peer "$(peer)=$(PEERS)")))
 PEER_vllm := vllm/bin/vllm
 PEER_llama := hf/lib/python3*/site-packages/llama_cpp
 PEER_transformers := hf/lib/python3*/site-packages/transformers
+PEER_vllm-router := router/bin/vllm-router
+PEER_smg := router/bin/smg
+
+BENCHMARKS := engine serve start memory scheduler step structured routing gateway protocol api kernels
 
 bench: $(STAMP) ## What Stoker is measured by, beside the peers in PEERS=dir (benchmarks/README.md: how long it takes, one line at a time)
-	for name in engine serve start memory scheduler step protocol api kernels; do $(BIN)/python benchmarks/$$name.py $(PEER_FLAGS) $(ARGS); done
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(PEER_FLAGS) $(ARGS); done
 
 manifests: $(STAMP) ## Generate manifests/ and what the chart takes from the code (install.yaml needs helm)
 	$(BIN)/stoker crd > manifests/crd.yaml.new

@@ -15,7 +15,7 @@ from load import Workload, random_prompts
 from model_shape import model_shape
 from options import Options, read_options
 from peak import bf16_peak
-from peers import VARIABLES
+from peers import ROUTERS, VARIABLES
 from processes import DRIVERS, Driver, running_driver
 from report import Metric
 from rounds import OURS, Line, Measure, Metrics, Round
@@ -122,7 +122,7 @@ def measured(options: Options) -> Iterator[Measured]:
     cost = Cost.of(model_shape(options.model_uri), options.settings.get("quantization", "none"))
     num_requests, output_len = options.scaled(64), max(2, options.scaled(128))
     if options.wants("stream", "prefill", "batch16"):
-        singles = tuple(peer.name for peer in options.peers) if options.wants("stream", "prefill") else BATCH_PEERS
+        singles = tuple(peer.name for peer in options.peers if peer.name not in ROUTERS) if options.wants("stream", "prefill") else BATCH_PEERS
         with running_drivers(options, FEW, singles) as drivers:
             yield from measure_single(options, drivers, cost)
             if options.wants("batch16"):

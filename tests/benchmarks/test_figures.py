@@ -40,3 +40,8 @@ def test_only_what_is_between_the_marks_is_replaced() -> None:
     assert replaced(text, "all", "new") == "before\n<!-- figures: all -->\nnew\n<!-- end of figures -->\nafter\n"
     with pytest.raises(ValueError, match="there is no <!-- figures: summary -->"):
         replaced(text, "summary", "new")
+
+
+def test_a_table_has_the_known_peers_first_and_whoever_else_was_measured() -> None:
+    row = Row("60 streams/s", "busy", "%", "lower", {"stoker": 50.0, "backend alone": 20.0, "smg": 60.0}, {}, {}, 57.8, 58.4, True, 3)
+    assert markdown([row]).splitlines()[0] == "|  | unit | stoker | smg | × | backend alone | × | GB/s |"

@@ -1,10 +1,12 @@
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from options import read_options
+from options import DEMO_MODEL, default_model, read_options
+from peers import Peer
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +38,9 @@ def test_a_flag_that_measures_nothing_is_refused_before_anything_starts(
         read_options("", ["line"])
     assert ended.value.code == 2
     assert flag in (message := capsys.readouterr().err) and reason in message
+
+
+def test_the_model_is_that_of_the_first_peer_that_has_one() -> None:
+    router, vllm = Peer("smg", Path("/routers")), Peer("vllm", Path("/peers"))
+    assert default_model((router, vllm)) == "file:///peers/smollm2-135m"
+    assert default_model((router,)) == default_model(()) == DEMO_MODEL
