@@ -4,6 +4,12 @@ from stoker_gateway.router.fleet_view import Address, EndpointView
 from stoker_gateway.router.health_record import HealthRecord
 from stoker_gateway.router.replica_load import ReplicaLoad
 
+FEW_WAITING = 8
+"""An engine has so many at hand for its next steps,"""
+
+SHARE_WAITING = 4
+"""or a quarter as many as run; what is more waits in the gateway, where it can still go elsewhere and keys share fairly."""
+
 
 class Endpoint:
     """One replica, the same object as long as it has the same pod and address. Its pool and policies keep what they know by this object."""
@@ -27,3 +33,10 @@ class Endpoint:
     def num_requests(self, now: float) -> int:
         """How busy it is: what this gateway has sent it, and what it told of others' requests where that is fresh."""
         return self.num_in_flight if self.load is None else self.num_in_flight + self.load.num_others(now)
+
+    def is_full(self, now: float) -> bool:
+        """By what it has told of itself, and what it has been sent since; one that has told nothing for a while is not."""
+        load = self.load
+        if load is None or load.waiting == 0 or not load.is_fresh(now):
+            return False
+        return self.num_requests(now) - load.running >= max(FEW_WAITING, load.running // SHARE_WAITING)

@@ -32,11 +32,15 @@ class ServedModel:
         return [endpoint for place, endpoint in kept.items() if place not in wanted]
 
     def choose(self, key: RoutingKey, tried: Collection[Endpoint], now: float) -> Endpoint | None:
-        """The replica for a request that `tried` have not answered; None where no other may have it."""
-        ready = [endpoint for endpoint in self.endpoints if endpoint.is_ready and endpoint not in tried]
-        # Where all are ejected, one that may answer is better than none.
-        candidates = [endpoint for endpoint in ready if not endpoint.health.is_ejected(now)] or ready
+        """The replica for a request that `tried` have not answered; None where no other may have it. One that is full only where all are."""
+        serving = self.serving(now, tried)
+        candidates = [endpoint for endpoint in serving if not endpoint.is_full(now)] or serving
         return self._policy.choose(candidates, key, now) if candidates else None
+
+    def serving(self, now: float, tried: Collection[Endpoint] = ()) -> list[Endpoint]:
+        """Those that get requests now: the ready ones that are not ejected. Where all are, one that may answer is better than none."""
+        ready = [endpoint for endpoint in self.endpoints if endpoint.is_ready and endpoint not in tried]
+        return [endpoint for endpoint in ready if not endpoint.health.is_ejected(now)] or ready
 
 
 def _place(view: EndpointView) -> tuple[str, Address]:

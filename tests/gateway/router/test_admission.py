@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -21,9 +22,10 @@ from stoker_gateway.router.admission.model_queue import RELEASED_PER_TICK, Model
 from stoker_gateway.router.admission.room import has_room
 from stoker_gateway.router.fleet import FleetChange
 from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointView
+from stoker_gateway.router.policy import RoutingKey
 from stoker_gateway.router.replica_load import ReplicaLoad
 from stoker_gateway.router.served_model import ServedModel
-from stoker_gateway.router.traffic import QueueConfig, TrafficConfig
+from stoker_gateway.router.traffic import LoadBalancing, QueueConfig, TrafficConfig
 
 DEADLINE_SECONDS = 20.0
 
@@ -205,6 +207,30 @@ async def test_replicas_that_have_enough_at_hand_are_full_while_they_say_so() ->
     assert not has_room(model, now)
     model.endpoints[1].load = ReplicaLoad(now - 60, running=400, waiting=60, kv_cache_usage=1.0)
     assert has_room(model, now)
+
+
+async def test_a_replica_that_is_ejected_is_no_room_while_another_is_not() -> None:
+    model = _model(num_replicas=2)
+    now = time.monotonic()
+    full, ejected = model.endpoints
+    full.load = ReplicaLoad(now, running=4, waiting=50, kv_cache_usage=1.0)
+    assert has_room(model, now)
+    ejected.health.ejected_until = now + 10
+    assert not has_room(model, now)
+    full.health.ejected_until = now + 10
+    assert has_room(model, now), "where all are ejected, they are tried"
+
+
+@pytest.mark.parametrize("policy", get_args(LoadBalancing))
+async def test_a_replica_that_is_full_gets_nothing_while_another_is_not(policy: LoadBalancing) -> None:
+    model = _model(num_replicas=2)
+    model.update(replace(model.view, traffic=TrafficConfig(load_balancing=policy, session_header="x")))
+    now = time.monotonic()
+    full, empty = model.endpoints
+    full.load = ReplicaLoad(now, running=4, waiting=50, kv_cache_usage=1.0)
+    keys = [RoutingKey(b"%d" % index * 500, str(index)) for index in range(20)]
+    assert {model.choose(key, (), now) for key in keys} == {empty}
+    assert model.choose(keys[0], [empty], now) is full, "where nothing else is left"
 
 
 async def test_what_waits_without_replicas_is_bounded_and_the_rest_is_told_at_once() -> None:

@@ -1,13 +1,13 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
 
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.fleet_view import Address, EndpointView
-from stoker_gateway.router.policies import make_policy
+from stoker_gateway.router.policies import make_policy, prefix_memory
 from stoker_gateway.router.policies.least_request import LeastRequest
 from stoker_gateway.router.policies.prefix_blocks import BOUNDARIES, MAX_PROMPT_BYTES, SMALLEST_BYTES, block_hashes
 from stoker_gateway.router.policies.prefix_hash import PrefixHash
@@ -121,12 +121,13 @@ def test_blocks_are_equal_as_far_as_the_prompts_are() -> None:
     assert len(block_hashes(bytes(2 * MAX_PROMPT_BYTES))) == len(BOUNDARIES) <= 50
 
 
-def test_the_memory_is_bounded_and_forgets_what_has_not_been_used_the_ends_first() -> None:
-    memory = PrefixMemory(max_blocks=8)
+def test_the_memory_is_bounded_and_forgets_what_has_not_been_used_the_ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_memory, "MAX_BLOCKS", 8)
+    memory = PrefixMemory()
     (endpoint,) = _endpoints(1)
-    memory.remember([1, 2, 3, 4], endpoint, [endpoint])
-    memory.remember([5, 6, 7, 8], endpoint, [endpoint])
-    memory.remember([1, 2, 9], endpoint, [endpoint])
+    memory.remember([1, 2, 3, 4], endpoint)
+    memory.remember([5, 6, 7, 8], endpoint)
+    memory.remember([1, 2, 9], endpoint)
     assert len(memory) == 8
     assert memory.holders([1, 2, 3, 4]) == [(endpoint,)] * 3
     assert memory.holders([10, 2]) == []
@@ -135,9 +136,10 @@ def test_the_memory_is_bounded_and_forgets_what_has_not_been_used_the_ends_first
 def test_the_memory_forgets_replicas_that_are_gone() -> None:
     memory = PrefixMemory()
     gone, stays, comes = _endpoints(3)
-    memory.remember([1], gone, [gone, stays])
-    memory.remember([1], stays, [gone, stays])
-    memory.remember([1], comes, [stays, comes])
+    memory.remember([1], gone)
+    memory.remember([1], stays)
+    gone.view = replace(gone.view, is_terminating=True)
+    memory.remember([1], comes)
     assert memory.holders([1]) == [(stays, comes)]
 
 

@@ -1,7 +1,6 @@
 """ModelQueue: requests for one model that wait until a replica can take them."""
 
 import asyncio
-import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from stoker_engine.config import seconds
 from stoker_gateway.openai.errors import model_not_found
 from stoker_gateway.router.admission.caller import Caller
 from stoker_gateway.router.admission.refusals import too_many_waiting, waited_too_long
-from stoker_gateway.router.admission.room import has_room, num_ready
+from stoker_gateway.router.admission.room import has_room, num_serving
 from stoker_gateway.router.served_model import ServedModel
 
 TICK_SECONDS = 0.1
@@ -87,9 +86,10 @@ class ModelQueue:
         return self._model.view.served_names[0]
 
     def _has_room(self) -> bool:
+        now = asyncio.get_running_loop().time()
         if self._model.view.traffic.queue.max_requests == 0:
-            return num_ready(self._model) > 0  # nothing may wait here: it waits in the replicas
-        return has_room(self._model, time.monotonic())
+            return num_serving(self._model, now) > 0  # nothing may wait here: it waits in the replicas
+        return has_room(self._model, now)
 
     def _make_place(self, caller: Caller, max_requests: int) -> None:
         """Raises ApiError where there is none for this caller."""
@@ -142,7 +142,7 @@ class ModelQueue:
 
     def _tick(self) -> None:
         self._timer = None
-        budget = RELEASED_PER_TICK * num_ready(self._model)
+        budget = RELEASED_PER_TICK * num_serving(self._model, asyncio.get_running_loop().time())
         while self._waiting and budget and self._has_room():
             budget -= 1
             self._release_one()

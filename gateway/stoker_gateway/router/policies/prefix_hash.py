@@ -40,7 +40,7 @@ class PrefixHash:
         known = self._memory.holders(hashes)
         popularity = self._popularity.share(hashes[len(known) - 1] if known else None)
         endpoint = _to_spread(known, popularity, loads) or _holder(known, len(hashes), loads) or _hashed(key.prompt, loads)
-        self._memory.remember(hashes, endpoint, loads)
+        self._memory.remember(hashes, endpoint)
         return endpoint
 
 

@@ -1,7 +1,7 @@
 """Which replicas have had which beginnings of prompts: bounded, the least recently used forgotten first."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from stoker_gateway.router.endpoint import Endpoint
 
@@ -14,8 +14,7 @@ Holders = tuple[Endpoint, ...]
 class PrefixMemory:
     """What the replicas' prefix caches probably have. A replica that has forgotten costs its own prefill, no more."""
 
-    def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
-        self._max_blocks = max_blocks
+    def __init__(self) -> None:
         self._holders: OrderedDict[int, Holders] = OrderedDict()
 
     def __len__(self) -> int:
@@ -30,13 +29,13 @@ class PrefixMemory:
             found.append(holders)
         return found
 
-    def remember(self, hashes: Sequence[int], endpoint: Endpoint, present: Collection[Endpoint]) -> None:
-        """`endpoint` has them now; of their other holders those in `present` stay."""
+    def remember(self, hashes: Sequence[int], endpoint: Endpoint) -> None:
+        """`endpoint` has them now; of their other holders all stay that are not leaving."""
         # The first block last: a beginning is never forgotten before what follows it.
         for block in reversed(hashes):
             holders = self._holders.get(block, ())
             if endpoint not in holders:
-                self._holders[block] = (*(holder for holder in holders if holder in present), endpoint)
+                self._holders[block] = (*(holder for holder in holders if not holder.view.is_terminating), endpoint)
             self._holders.move_to_end(block)
-        while len(self._holders) > self._max_blocks:
+        while len(self._holders) > MAX_BLOCKS:
             self._holders.popitem(last=False)
