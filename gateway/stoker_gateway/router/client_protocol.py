@@ -3,6 +3,7 @@
 import asyncio
 
 from stoker_gateway.http.protocol import HttpProtocol
+from stoker_gateway.router.delivery import num_unacknowledged
 
 ABORT = "stoker.abort"
 """ASGI extension: ends the connection at once, so that its client sees that an answer was cut."""
@@ -24,6 +25,7 @@ class ClientProtocol(HttpProtocol):
     _is_head = True
     _num_hosts = 0
     _stall_timer: asyncio.TimerHandle | None = None
+    _num_untaken_bytes = 0
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -52,7 +54,7 @@ class ClientProtocol(HttpProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stall_timer = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+        self._watch_stall()
 
     def resume_writing(self) -> None:
         self._end_stall()
@@ -61,6 +63,21 @@ class ClientProtocol(HttpProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_stall()
         super().connection_lost(exc)
+
+    def _watch_stall(self) -> None:
+        self._num_untaken_bytes = self._untaken()
+        self._stall_timer = self.loop.call_later(STALL_SECONDS, self._check_stall)
+
+    def _check_stall(self) -> None:
+        """A client that takes little of much that waits is slow, not gone."""
+        if self._untaken() < self._num_untaken_bytes:
+            self._watch_stall()
+        else:
+            self.transport.abort()
+
+    def _untaken(self) -> int:
+        """Bytes, here and in the kernel. Nothing is written meanwhile."""
+        return self.transport.get_write_buffer_size() + num_unacknowledged(self.transport.get_extra_info("socket"))
 
     def _end_stall(self) -> None:
         if self._stall_timer is not None:

@@ -1,6 +1,9 @@
 """Whether what was sent arrives: the kernel knows it long before a connection ends."""
 
+import fcntl
 import socket
+import struct
+import termios
 
 MIN_RETRANSMITS = 2
 """In a row without a word from the other end: one packet may be lost."""
@@ -16,3 +19,9 @@ def is_lost(connection: socket.socket) -> bool:
         return False
     info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _SIZE)
     return info[_RETRANSMITS] >= MIN_RETRANSMITS and any(info[_UNACKED])
+
+
+def num_unacknowledged(connection: socket.socket) -> int:
+    """Bytes that were handed to the kernel, which the other end has not acknowledged."""
+    (number,) = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return int(number)

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import socket
 import time
 from typing import Any
 
@@ -203,6 +204,27 @@ async def test_a_client_that_reads_nothing_is_left(start_replica: Any, start_gat
     await until(lambda: len(gateway.records) == 1 and replica.num_open == 0)
     assert gateway.num_in_flight == 0
     writer.transport.abort()
+
+
+async def test_a_client_that_reads_slowly_is_not_left(start_replica: Any, start_gateway: Any, wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_protocol, "STALL_SECONDS", 0.25)
+
+    async def flood(writer: Any) -> None:
+        while True:
+            writer.write(wire.chunk(bytes(65536)))
+            await writer.drain()
+
+    gateway = await start_gateway(await start_replica(streaming(wire, then=flood)))
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(slow, ("127.0.0.1", gateway.port))
+        await loop.sock_sendall(slow, wire.post(b'{"model":"m"}'))
+        for _ in range(30):
+            assert await loop.sock_recv(slow, 8192)
+            await asyncio.sleep(0.02)
+    assert [record.error for record in gateway.records] == []
 
 
 async def test_what_is_in_flight_when_the_gateway_aborts_ends_with_an_error(start_replica: Any, start_gateway: Any, wire: Any, until: Any) -> None:
