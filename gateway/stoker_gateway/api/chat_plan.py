@@ -26,7 +26,7 @@ from stoker_gateway.tools.uncalled import UncalledParser
 @dataclass(slots=True, frozen=True)
 class ChatPlan:
     """`make_parser` gives each choice its own; None where an answer is its text. `allows_many`: of several calls all are given, not the first alone.
-    `reasoning_marks`: None where no reasoning comes, or its tokens cannot be told.
+    `reasoning_marks`: None where no reasoning comes, or its tokens cannot be told. `max_token_characters`: the tokenizer's.
     """
 
     params: SamplingParams
@@ -34,6 +34,7 @@ class ChatPlan:
     make_call_id: Callable[[], str]
     allows_many: bool
     reasoning_marks: ReasoningMarks | None = None
+    max_token_characters: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,7 +68,14 @@ def plan_chat(chat_format: ChatFormat, tokenizer: Tokenizer, request: ChatComple
     )
     is_plain = chat.tool_format is None and chat.think is None
     make_call_id = random_call_id if chat.tool_format is None else chat.tool_format.make_call_id
-    return ChatPlan(params, None if is_plain else lambda: _parser(chat), make_call_id, chat.call_count is CallCount.MANY, _reasoning_marks(chat, tokenizer))
+    return ChatPlan(
+        params,
+        None if is_plain else lambda: _parser(chat),
+        make_call_id,
+        chat.call_count is CallCount.MANY,
+        _reasoning_marks(chat, tokenizer),
+        tokenizer.max_token_characters,
+    )
 
 
 def _chat(chat_format: ChatFormat, request: ChatCompletionRequest, prompt: str) -> _Chat:

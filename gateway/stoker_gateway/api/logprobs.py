@@ -31,7 +31,7 @@ class CompletionLogprobsBuilder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._alignment = TextAlignment()
+        self._alignment = TextAlignment(tokenizer.max_token_characters)
         self._num_characters = 0
 
     def add(self, token_ids: Sequence[int], positions: Sequence[PositionLogprobs | None], text: str) -> CompletionLogprobs:

@@ -3,14 +3,17 @@
 import codecs
 from collections.abc import Iterable
 
-_MAX_WAITING = 64
-"""Characters of one token at most. More are the text of tokens that are spelled in another way."""
+_MAX_UNBOUNDED = 1024
+"""Characters that wait for one token where nothing bounds a token's text."""
 
 
 class TextAlignment:
-    """What is shown of a token before the token itself, because a stop string may begin inside it, waits for the token."""
+    """What is shown of a token before the token itself, because a stop string may begin inside it, waits for the token. More than one token's text is the
+    text of tokens that are spelled in another way."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_token_characters: int | None) -> None:
+        """max_token_characters: the tokenizer's."""
+        self._max_waiting = _MAX_UNBOUNDED if max_token_characters is None else max_token_characters + 1  # a special token may get a space
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._waiting = ""
 
@@ -26,7 +29,7 @@ class TextAlignment:
 
     def take_unaligned(self, *, is_over: bool) -> str:
         """Text that no token will have."""
-        if not is_over and len(self._waiting) <= _MAX_WAITING:
+        if not is_over and len(self._waiting) <= self._max_waiting:
             return ""
         text, self._waiting = self._waiting, ""
         return text

@@ -45,7 +45,7 @@ class ResponseBuilder:
         self._is_plain = plan.make_parser is None
         self._writer: ItemWriter | None = None
         self._num_items = 0
-        self._token_texts = TokenTexts()
+        self._token_texts = TokenTexts(plan.max_token_characters)
         self._tokens: list[TokenText] = []  # whose log probabilities no item has yet
         self._has_begun = False
         self._sequence_number = 0

@@ -18,8 +18,8 @@ class TokenText:
 class TokenTexts:
     """Of one choice."""
 
-    def __init__(self) -> None:
-        self._alignment = TextAlignment()
+    def __init__(self, max_token_characters: int | None) -> None:
+        self._alignment = TextAlignment(max_token_characters)
 
     def cut(self, text: str, logprobs: Sequence[TokenLogprob], *, is_over: bool) -> Iterator[TokenText]:
         """What has come so far, by the tokens of `logprobs`; all of it where the answer is over."""
