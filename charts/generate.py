@@ -3,11 +3,12 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from dashboard import dashboard
 
+from stoker_engine.config import LogFormat, LogLevel
 from stoker_operator.crd import crd_yaml, custom_resource_definition
 from stoker_operator.rbac import OWN_NAMESPACE, WATCHED_NAMESPACES, WHOLE_CLUSTER, Grant
 
@@ -44,6 +45,14 @@ def values_schema() -> dict[str, Any]:
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     schema["properties"]["inferenceDeployments"] = {"type": "object", "additionalProperties": json_schema(spec)}
     schema["properties"]["image"]["properties"]["pullPolicy"]["enum"] = ["Always", "IfNotPresent", "Never"]
+    for component in ("operator", "gateway"):
+        schema["properties"][component]["properties"]["logLevel"]["enum"] = list(get_args(LogLevel))
+        schema["properties"][component]["properties"]["logFormat"]["enum"] = list(get_args(LogFormat))
+    gateway = schema["properties"]["gateway"]["properties"]
+    gateway["maxBodyBytes"] |= {"minimum": 1024, "maximum": 1 << 30}
+    gateway["autoscaling"]["properties"]["cpuUtilization"]["minimum"] = 1
+    gateway["service"]["properties"]["port"] |= {"minimum": 1, "maximum": 65535}
+    gateway["service"]["properties"]["type"]["enum"] = ["ClusterIP", "NodePort", "LoadBalancer"]
     schema["properties"]["global"] = {"type": "object"}
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": GENERATED, **schema}
 

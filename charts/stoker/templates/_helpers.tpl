@@ -19,7 +19,7 @@
 
 {{- define "stoker.selector" -}}
 app.kubernetes.io/name: stoker-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "stoker.labels" -}}
@@ -31,7 +31,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "stoker.gateway.selector" -}}
 app.kubernetes.io/name: stoker-gateway
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "stoker.gateway.labels" -}}
