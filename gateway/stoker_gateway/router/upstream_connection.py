@@ -65,9 +65,11 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request may be sent over it."""
+        """Whether another request may be sent over it. A replica may answer before it has read the last one."""
         answer = self._answer
-        return self.is_open and answer is not None and answer.is_complete and answer.keeps_alive and not answer.num_waiting_bytes
+        if not self.is_open or self._transport is None or self._transport.get_write_buffer_size():
+            return False
+        return answer is not None and answer.is_complete and answer.keeps_alive and not answer.num_waiting_bytes
 
     def send(self, head: bytes, body: bytes) -> None:
         """A whole request."""

@@ -164,6 +164,23 @@ async def test_a_request_that_was_begun_over_a_kept_connection_is_not_sent_to_an
     assert (len(dying.requests), len(other.requests)) == (2, 2)
 
 
+async def test_a_connection_over_which_a_request_is_still_sent_when_it_has_its_answer_is_not_kept(start_gateway: Any, wire: Any) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(wire.plain(b"{}"))
+        writers.append(writer)
+
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=1024)
+    gateway = await start_gateway(Address(*server.sockets[0].getsockname()), max_body_bytes=1 << 25)
+    assert (await gateway.post(prompt="x" * (1 << 24))).status_code == 200
+    ((endpoint,),) = (model.endpoints for model in gateway.fleet.models)
+    assert gateway.pools.of(endpoint).num_idle == 0
+    server.close()
+    for writer in writers:
+        writer.transport.abort()
+
+
 async def test_no_more_replicas_are_tried_than_attempts_say(start_replica: Any, start_gateway: Any, wire: Any) -> None:
     async def refuse(_request: Any, writer: Any) -> None:
         writer.write(wire.error("draining", Retry_After="1"))
