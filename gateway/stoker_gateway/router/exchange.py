@@ -106,7 +106,6 @@ class Exchange:
         record = self.record
         record.status = status
         self.note_first_byte()
-        self.has_begun = True
         own_id = record.request_id.encode("latin-1")
         sent = [*headers, (b"x-request-id", own_id)]
         if is_messages(self.scope):
@@ -115,7 +114,12 @@ class Exchange:
         if self._lifecycle.is_leaving:
             sent.append(CLOSE)
         self._is_event_stream = any(name == b"content-type" and value.startswith(EVENT_STREAM) for name, value in headers)
-        await self._send({"type": "http.response.start", "status": status, "headers": sent})
+        try:
+            await self._send({"type": "http.response.start", "status": status, "headers": sent})
+        except RuntimeError:  # a header that is none: the server takes no other head then
+            self.has_begun = True
+            raise
+        self.has_begun = True  # not before: who is cancelled while the client reads slowly has sent nothing
 
     async def write(self, body: bytes, more: bool = True) -> None:  # noqa: FBT001, FBT002 - ASGI's own word
         """Returns when the client takes it; raises nothing where the client is gone."""

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from stoker_gateway.http.drain import Drain
 from stoker_gateway.router import held_stream
+from stoker_gateway.router.exchange import Exchange
+from stoker_gateway.router.lifecycle import Lifecycle
 
 COMMENT = ": waiting"
 
@@ -85,3 +88,23 @@ async def test_a_client_that_leaves_while_it_gets_comments_ends_its_request(star
     writer.close()
     await until(lambda: replica.num_open == 0 and bool(gateway.records))
     assert gateway.num_in_flight == 0
+
+
+async def test_comments_that_a_client_has_not_taken_yet_leave_the_answer_a_head_of_its_own(until: Any) -> None:
+    sent: list[Any] = []
+    is_writable = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        sent.append("waits")
+        await is_writable.wait()
+        sent.append(message.get("status", "body"))
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "raw_path": b"/v1/completions", "headers": []}
+    exchange = Exchange(scope, asyncio.Event().wait, send, Lifecycle(Drain(1.0), 0.0))
+    beats = held_stream.Heartbeats(exchange)
+    await until(lambda: sent == ["waits"])
+    beats.stop()
+    assert not exchange.has_begun
+    is_writable.set()
+    await exchange.answer(400, (), b"no")
+    assert sent == ["waits", "waits", 400, "waits", "body"]
