@@ -7,6 +7,9 @@ import msgspec
 from stoker_gateway.openai.errors import ApiError, ErrorObject
 from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 
+STREAMING_PATHS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"))
+"""What answers `stream: true` with a stream of events; elsewhere it means nothing."""
+
 HEARTBEAT_SECONDS = 10.0
 """A refusal that comes earlier still has a status of its own."""
 

@@ -25,7 +25,7 @@ from stoker_gateway.router.errors import (
 from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.forwarded_headers import request_head, returned_headers
-from stoker_gateway.router.held_stream import Heartbeats, error_of
+from stoker_gateway.router.held_stream import STREAMING_PATHS, Heartbeats, error_of
 from stoker_gateway.router.kept_responses import PREFIX, KeptResponses
 from stoker_gateway.router.model_field import with_model
 from stoker_gateway.router.policy import RoutingKey
@@ -112,7 +112,7 @@ class Proxy:
 
     async def _forward_in_turn(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
         queue = self._admission.queue(model)
-        if body.is_stream:
+        if body.is_stream and exchange.scope["path"] in STREAMING_PATHS:
             exchange.end_waiting = Heartbeats(exchange).stop
         try:
             if not queue.try_enter(exchange.caller):

@@ -42,6 +42,7 @@ async def test_an_answer_that_is_no_stream_has_no_comments(start_replica: Any, s
 
     gateway = await start_gateway(await start_replica(answer))
     assert (await gateway.post(stream=False)).content == b"{}"
+    assert (await gateway.post("/v1/embeddings", stream=True)).content == b"{}"
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
