@@ -8,6 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from stoker_gateway.http.request_parser import RequestParser
+from stoker_gateway.http.unframed import unframed
 from stoker_gateway.openai.errors import ApiError, headers_too_large, malformed_request
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -96,6 +97,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._unanswered.append(self.cycle)
         if 0 < len(self.pipeline) < MAX_READ_AHEAD:
             self.flow.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.scope["http_version"] == "1.0":
+            app = unframed(app, cycle)
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._head_came()

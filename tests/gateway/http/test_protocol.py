@@ -183,3 +183,30 @@ async def test_a_body_that_cannot_be_read_cuts_the_answer_that_has_begun(port: i
     assert await asyncio.wait_for(reader.read(), timeout=30) == b""
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.parametrize(("method", "body"), [("GET", b"onetwo"), ("HEAD", b"")])
+async def test_http_1_0_gets_no_chunks(method: str, body: bytes) -> None:
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async with serving(stream) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{method} / HTTP/1.0\r\n\r\n".encode())
+        head, _, answer = (await asyncio.wait_for(reader.read(), timeout=30)).lower().partition(b"\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+    assert b"\r\nconnection: close" in head and b"transfer-encoding" not in head
+    assert answer == body
+
+
+async def test_http_1_0_gets_an_answer_with_a_length_as_it_is() -> None:
+    async with serving(hasty) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), timeout=30)
+        writer.close()
+        await writer.wait_closed()
+    assert b"content-length: 5\r\n" in answer and answer.endswith(b"\r\n\r\nhasty")
