@@ -132,6 +132,14 @@ def test_a_broken_entry_costs_the_others_nothing_and_is_told_with_its_place() ->
     assert "priority" in file.faults[1] and "'a'" in file.faults[3]
 
 
+def test_a_name_may_have_two_keys_while_one_takes_the_others_place(tmp_path: Path) -> None:
+    both = {"name": "a", "sha256": [_digest("key-of-a"), _digest("new")]}
+    file = parse_key_file(json.dumps({"keys": [both, {"name": "b", "sha256": [_digest("new")]}, {"name": "c", "sha256": []}]}).encode())
+    assert [entry.name for entry in file.entries] == ["a"] and "same key as 'a'" in file.faults[0]
+    ring = KeyRing(_write(tmp_path / "keys", both))
+    assert ring.find("key-of-a") is ring.find("new")
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"keys: 3", b"keys: [", b"\xff\xfe\x00", b"a" * (1 << 20) + b"a", b"[" * 100_000])
 def test_what_is_no_file_of_keys_is_refused_whole(content: bytes) -> None:
     with pytest.raises(ValueError, match="it "):

@@ -18,16 +18,21 @@ PerMinute = Annotated[int, Meta(ge=1, le=10**12)] | None
 
 
 class KeyEntry(Settings, frozen=True, kw_only=True):
-    """One key: never itself, only its SHA-256."""
+    """Whoever has one name: its keys never themselves, only their SHA-256."""
 
     name: KeyName
     """Of whoever has it: in logs, in metrics, and to share a queue fairly."""
-    sha256: Digest
+    sha256: Digest | Annotated[tuple[Digest, ...], Meta(min_length=1, max_length=8)]
+    """Several while one key takes another's place."""
     priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0
     """Of requests that wait, those of lower ones go first."""
     requests_per_minute: PerMinute = None
     tokens_per_minute: PerMinute = None
     """Of prompts and answers, as usage says; estimated of their bytes, 4 to a token, where there is none."""
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        return (self.sha256,) if isinstance(self.sha256, str) else self.sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +55,18 @@ def parse_key_file(content: bytes) -> KeyFile:
         raise ValueError("it is no YAML" + (f": see line {mark.line + 1}" if mark else "")) from None
     if not isinstance(document, Mapping) or not isinstance(document.get("keys"), list):
         raise ValueError("it has no list of entries under 'keys'")
-    entries: list[KeyEntry] = []
+    entries: dict[str, KeyEntry] = {}
+    owners: dict[str, str] = {}
     faults: list[str] = []
     for index, item in enumerate(document["keys"]):
         try:
-            entries.append(_entry(item, entries))
+            entry = msgspec.convert(item, KeyEntry)
+            if entry.name in entries:
+                raise ValueError(f"there is another entry of {entry.name!r}, which counts")
+            if owner := next((owners[digest] for digest in entry.digests if digest in owners), ""):
+                raise ValueError(f"{entry.name!r} has the same key as {owner!r}, which counts")
+            entries[entry.name] = entry
+            owners |= dict.fromkeys(entry.digests, entry.name)
         except ValueError as error:
             faults.append(f"keys[{index}]: {error}")
-    return KeyFile(tuple(entries), tuple(faults))
-
-
-def _entry(item: object, before: list[KeyEntry]) -> KeyEntry:
-    """Raises ValueError."""
-    entry = msgspec.convert(item, KeyEntry)
-    for other in before:
-        if entry.name == other.name:
-            raise ValueError(f"there is another entry of {entry.name!r}, which counts")
-        if entry.sha256 == other.sha256:
-            raise ValueError(f"{entry.name!r} has the same key as {other.name!r}, which counts")
-    return entry
+    return KeyFile(tuple(entries.values()), tuple(faults))

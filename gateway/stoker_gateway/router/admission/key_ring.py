@@ -64,8 +64,9 @@ class KeyRing:
         by_name = {caller.name: caller for caller in self._callers.values()}
         callers: dict[bytes, Caller] = {}
         for entry in file.entries:
-            callers[bytes.fromhex(entry.sha256)] = caller = by_name.get(entry.name) or Caller(entry.name)
+            caller = by_name.get(entry.name) or Caller(entry.name)
             caller.update(entry, now)
+            callers |= {bytes.fromhex(digest): caller for digest in entry.digests}
         self._callers = callers
         self.faults = file.faults
         for fault in file.faults:
