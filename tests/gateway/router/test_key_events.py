@@ -23,6 +23,7 @@ GOOD = {"name": "a", "sha256": sha256(b"key-of-a").hexdigest()}
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_events, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(key_events, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(key_ring, "LOOK_SECONDS", 0.01)
 
 
@@ -73,3 +74,5 @@ async def test_an_api_server_that_takes_no_events_costs_the_keys_nothing(api_ser
     async with telling(path, num_gateways=1) as (ring,):
         write(path, {**GOOD, "name": "b"}, {"name": "broken", "sha256": "x"})
         await until(lambda: ring.find("key-of-a").name == "b")
+        await api_server.start()
+        await until(lambda: len(api_server.objects["events"]) == 1)

@@ -18,6 +18,9 @@ LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 1800.0
 """A fault that stays is told again: the API server forgets events after an hour."""
 
+RETRY_SECONDS = 30.0
+"""After the API server did not take it."""
+
 MAX_NOTE_BYTES = 1024
 CONFLICT = 409
 
@@ -38,17 +41,20 @@ class KeyEvents:
         while True:
             faults = self._keys.faults
             if faults and (faults != told or loop.time() > again):
-                await self._tell(faults)
-                again = loop.time() + AGAIN_SECONDS
+                again = loop.time() + (AGAIN_SECONDS if await self._tell(faults) else RETRY_SECONDS)
             told = faults
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _tell(self, faults: tuple[str, ...]) -> None:
+    async def _tell(self, faults: tuple[str, ...]) -> bool:
+        """Whether the API server has it now."""
         try:
             await self._server.create(EVENTS, self._event("; ".join(faults)))
         except ApiServerError as error:
-            if error.status != CONFLICT:  # else another gateway has told it
-                logger.warning("The Event about the Secret %s/%s cannot be written: %s", self._namespace, self._name, error)
+            if error.status == CONFLICT:  # another gateway has told it
+                return True
+            logger.warning("The Event about the Secret %s/%s cannot be written: %s", self._namespace, self._name, error)
+            return False
+        return True
 
     def _event(self, text: str) -> dict[str, Any]:
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
