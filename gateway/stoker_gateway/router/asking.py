@@ -9,7 +9,7 @@ from stoker_gateway.router.body_memory import HeldBody
 from stoker_gateway.router.traffic import TimeoutConfig
 from stoker_gateway.router.upstream_answer import ResponseHead
 from stoker_gateway.router.upstream_connection import UpstreamConnection
-from stoker_gateway.router.upstream_errors import ConnectError, UpstreamClosedError, UpstreamError
+from stoker_gateway.router.upstream_errors import ConnectError, NoSocketError, UpstreamClosedError, UpstreamError
 from stoker_gateway.router.upstream_pool import UpstreamPool
 
 STALE_SECONDS = 0.25
@@ -72,7 +72,7 @@ async def ask(pool: UpstreamPool, head: bytes, body: bytes, connect_seconds: flo
     try:
         connection = await pool.connect(connect_seconds)
         return connection, await _ask(connection, head, body, connect_seconds)
-    except ConnectError as error:
+    except (ConnectError, NoSocketError) as error:
         raise error if ended is None else ended from None
 
 

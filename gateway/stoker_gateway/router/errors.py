@@ -33,6 +33,10 @@ def replicas_unreachable(model: str) -> ApiError:
     return unavailable(f"No replica of the model {model!r} could be reached; try again.", "replicas_unreachable")
 
 
+def no_connection_left() -> ApiError:
+    return unavailable("The gateway can open no more connections to replicas; try again.", "gateway_full")
+
+
 def replica_failed(reason: str) -> ApiError:
     """502: a replica may have begun with the request, which is not sent to another one then."""
     return ApiError(f"The replica that had this request failed: {reason}.", status=502, error_type="server_error", code="replica_failed")

@@ -15,6 +15,7 @@ from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.errors import (
     keeper_unreachable,
     name_is_new,
+    no_connection_left,
     no_replicas,
     not_synced,
     replica_failed,
@@ -33,7 +34,7 @@ from stoker_gateway.router.request_body import RequestBody, parse_body, read_bod
 from stoker_gateway.router.served_model import ServedModel
 from stoker_gateway.router.upstream_answer import ResponseHead
 from stoker_gateway.router.upstream_connection import UpstreamConnection
-from stoker_gateway.router.upstream_errors import ConnectError, UpstreamError, UpstreamSilentError
+from stoker_gateway.router.upstream_errors import ConnectError, NoSocketError, UpstreamError, UpstreamSilentError
 from stoker_gateway.router.upstream_pools import UpstreamPools
 
 logger = logging.getLogger(__name__)
@@ -189,6 +190,9 @@ class Proxy:
                 pool.give_back(connection)
         except ConnectError:
             raise
+        except NoSocketError as error:
+            logger.error("%s: %s", exchange.record.request_id, error)
+            raise no_connection_left() from None
         except UpstreamError as error:
             self._fleet.failed(endpoint, str(error), _now())
             logger.warning("%s: %s failed: %s", exchange.record.request_id, endpoint.address, error)

@@ -6,6 +6,7 @@ class UpstreamError(Exception):
 
     UpstreamError
     ├── ConnectError          there is no connection, or the request does not arrive over it
+    ├── NoSocketError         this process has no connection left to make, to whichever replica
     ├── UpstreamClosedError   the connection ended before the answer did
     ├── UpstreamSilentError   nothing came for too long
     └── UpstreamBrokenError   what came is no HTTP
@@ -13,6 +14,9 @@ class UpstreamError(Exception):
 
 
 class ConnectError(UpstreamError): ...
+
+
+class NoSocketError(UpstreamError): ...
 
 
 class UpstreamClosedError(UpstreamError): ...

@@ -1,11 +1,12 @@
 """UpstreamPool: the connections to one replica. As many as are needed at once; idle ones are kept for the next requests, not for long."""
 
 import asyncio
+import errno
 from collections import deque
 
 from stoker_gateway.router.fleet_view import Address
 from stoker_gateway.router.upstream_connection import UpstreamConnection
-from stoker_gateway.router.upstream_errors import ConnectError
+from stoker_gateway.router.upstream_errors import ConnectError, NoSocketError
 
 IDLE_SECONDS = 60.0
 """Less than the api keeps an idle connection (75 s): it is this end that closes it."""
@@ -13,6 +14,9 @@ IDLE_SECONDS = 60.0
 MAX_AGE_SECONDS = 600.0
 MAX_REQUESTS = 10_000
 """Then a connection is not used again: none grows old, whatever is between here and the replica."""
+
+_OWN_TROUBLES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL))
+"""They say nothing of the replica: files, memory or ports of this machine are all in use."""
 
 
 class UpstreamPool:
@@ -38,14 +42,17 @@ class UpstreamPool:
         return None
 
     async def connect(self, timeout_seconds: float) -> UpstreamConnection:
-        """Raises ConnectError."""
+        """Raises ConnectError and NoSocketError."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 _, connection = await self._loop.create_connection(lambda: UpstreamConnection(self._loop), self._address.host, self._address.port)
         except TimeoutError:
             raise ConnectError(f"no connection to {self._address} within {timeout_seconds:g} s") from None
         except OSError as error:
-            raise ConnectError(f"no connection to {self._address}: {error.strerror or error}") from error
+            kind = NoSocketError if error.errno in _OWN_TROUBLES else ConnectError
+            raise kind(f"no connection to {self._address}: {error.strerror or error}") from error
+        except UnicodeError as error:
+            raise ConnectError(f"no connection to {self._address}: no name of a host: {error}") from error
         return connection
 
     def give_back(self, connection: UpstreamConnection) -> None:

@@ -1,6 +1,8 @@
 import asyncio
+import os
+import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -179,6 +181,33 @@ async def test_a_connection_over_which_a_request_is_still_sent_when_it_has_its_a
     server.close()
     for writer in writers:
         writer.transport.abort()
+
+
+@pytest.fixture
+def no_more_files() -> Iterator[Callable[[], None]]:
+    """When called, until the end of the test."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def forbid() -> None:
+        os.close(lowest := os.dup(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+
+    yield forbid
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_that_the_gateway_has_no_files_left_costs_no_replica_its_name(start_replica: Any, start_gateway: Any, no_more_files: Any) -> None:
+    gateway = await start_gateway(await start_replica(), await start_replica())
+    await gateway.client.get("/livez")
+    no_more_files()
+    response = await gateway.post()
+    assert (response.status_code, response.json()["error"]["code"], response.headers["retry-after"]) == (503, "gateway_full", "1")
+    assert not any(endpoint.health.is_ejected(0.0) for model in gateway.fleet.models for endpoint in model.endpoints)
+
+
+async def test_a_host_whose_name_is_none_is_passed_over(start_replica: Any, start_gateway: Any) -> None:
+    gateway = await start_gateway(Address("x" * 64, 80), await start_replica())
+    assert [(await gateway.post()).status_code for _ in range(2)] == [200, 200]
 
 
 async def test_no_more_replicas_are_tried_than_attempts_say(start_replica: Any, start_gateway: Any, wire: Any) -> None:
