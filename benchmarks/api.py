@@ -27,6 +27,7 @@ from processes import DRIVERS, Driver, running_driver
 from report import Metric
 from rounds import OURS, Line, Metrics
 from scripted_server import ScriptedServer, scripted_server
+from search import highest_sustained
 from servers import SERVED_NAME
 from stoker_engine.frontend.renderer import Renderer
 from stoker_engine.model_files import resolve_model
@@ -46,7 +47,6 @@ CPU_SHARE, LIVEZ_SHARE = 0.7, 0.8
 SEARCH_SECONDS = 3.0
 FIRST_RATE = 20.0
 """Tokens per second of each stream, for a first estimate."""
-NUM_TRIALS = 5
 SUSTAINED = 0.98
 """The share of the paced tokens that comes in chunks of their own where a rate is sustained."""
 BUSY = 0.9
@@ -133,17 +133,15 @@ class Bench:
     def highest_rate(self, kind: str) -> float:
         """The highest sustained rate, to a fortieth of it. Says where it was not the api that set it."""
         first = self.stream(kind, NUM_STREAMS * FIRST_RATE, SEARCH_SECONDS)
-        estimate = first.rate / first.busy("api")
-        low, high = 0.6 * estimate, 1.4 * estimate
-        for _ in range(NUM_TRIALS):
-            middle = (low + high) / 2
-            counted = self.stream(kind, middle, SEARCH_SECONDS)
-            is_sustained = counted.rate >= SUSTAINED * middle
-            low, high = (middle, high) if is_sustained else (low, middle)
-            for name in ("driver", "engine"):
-                if not is_sustained and counted.busy(name) > BUSY:
-                    print(f"{kind}: at {middle:,.0f} tokens/s the {name} is the limit, not the api", file=sys.stderr)
-        return low
+        return highest_sustained(partial(self._is_sustained, kind), first.rate / first.busy("api"))
+
+    def _is_sustained(self, kind: str, rate: float) -> bool:
+        counted = self.stream(kind, rate, SEARCH_SECONDS)
+        is_sustained = counted.rate >= SUSTAINED * rate
+        for name in ("driver", "engine"):
+            if not is_sustained and counted.busy(name) > BUSY:
+                print(f"{kind}: at {rate:,.0f} tokens/s the {name} is the limit, not the api", file=sys.stderr)
+        return is_sustained
 
 
 def num_tokens(pace: float, seconds: float) -> int:

@@ -4,7 +4,7 @@ import http.client
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
 from stoker_gateway.api.config import ApiConfig
 
 MAX_NUM_BATCHED_TOKENS = 8192
+OK = 200
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,21 +62,24 @@ class ScriptedServer:
             connection.close()
 
     def _wait_until_ready(self) -> None:
+        self._wait_until(lambda: self.get("/readyz") == OK, "ready")
+
+    def _wait_until_not_ready(self) -> None:
+        """The api knows that the engine is gone: the next one's readiness is not taken for this one's."""
+        self._wait_until(lambda: self.get("/readyz") != OK, "aware that the engine is gone")
+
+    def _wait_until(self, is_so: Callable[[], bool], what: str) -> None:
+        """Raises RuntimeError with the api's last words where it ends, or is not so in time."""
         deadline = perf_counter() + START_SECONDS
         while perf_counter() < deadline:
             self.program.check_alive()
             try:
-                if self.get("/readyz") == 200:
+                if is_so():
                     return
             except OSError:
                 pass  # it does not listen yet
             sleep(POLL_SECONDS)
-        raise RuntimeError(f"not ready within {START_SECONDS:.0f} s:\n{self.program.last_words()}")
-
-    def _wait_until_not_ready(self) -> None:
-        """The api knows that the engine is gone: the next one's readiness is not taken for this one's."""
-        while self.get("/readyz") == 200:
-            sleep(POLL_SECONDS)
+        raise RuntimeError(f"not {what} within {START_SECONDS:.0f} s:\n{self.program.last_words()}")
 
 
 @contextmanager

@@ -10,14 +10,18 @@ import os
 import select
 import socket
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from line_protocol import serve
 
+OK = b"HTTP/1.1 200 "
 EVENT = b"data: "
 END = b"[DONE]"
+KEPT = max(len(EVENT), len(END)) - 1
+"""Bytes of what was read in which one of them may have begun."""
 RECEIVE_BYTES = 1 << 16
 TIMEOUT_SECONDS = 120.0
 """Without any event."""
@@ -38,7 +42,7 @@ class Streams:
         self._waiting = set[int]()
         self._poll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
-        self._ends: dict[int, bytes] = {}  # of what was read, where an event may have begun
+        self._ends: dict[int, bytes] = {}  # of what was read
         for _ in range(num_streams):
             connection = socket.create_connection(("127.0.0.1", port))
             connection.sendall(request)
@@ -55,6 +59,12 @@ class Streams:
         """How many."""
         return len(self._sockets)
 
+    def close(self) -> None:
+        """Also the streams that are still open."""
+        self._poll.close()
+        for connection in self._sockets.values():
+            connection.close()
+
     def read(self) -> None:
         """What is there, waited for. Raises RuntimeError with the server's words where there are no events."""
         ready = self._poll.poll(TIMEOUT_SECONDS)
@@ -65,17 +75,18 @@ class Streams:
 
     def _read_one(self, descriptor: int) -> None:
         data = self._sockets[descriptor].recv(RECEIVE_BYTES)
-        text = self._ends.get(descriptor, b"") + data
+        end = self._ends.get(descriptor)
+        if not data or (end is None and not data.startswith(OK)):
+            raise RuntimeError(f"a stream ended early: {data.decode(errors='replace')[:2000]}")
+        text = (end or b"") + data
         num_events = text.count(EVENT)
         self.num_events += num_events
-        self._ends[descriptor] = text[-len(EVENT) + 1 :]
+        self._ends[descriptor] = text[-KEPT:]
         if num_events:
             self._waiting.discard(descriptor)
-        if END in data:
+        if END in text:
             self._poll.unregister(descriptor)
             self._sockets.pop(descriptor).close()
-        elif not data or (descriptor in self._waiting and b" 200 " not in data):
-            raise RuntimeError(f"a stream ended early: {data.decode(errors='replace')[:2000]}")
 
 
 def count(streams: Streams, warm_up: float, seconds: float, pids: Mapping[str, int]) -> dict[str, Any]:
@@ -106,8 +117,8 @@ def make_handler() -> Any:
     def handle(request: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(request["body"]).encode()
         head = f"POST {request['path']} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        streams = Streams(request["port"], head.encode() + body, request["num_streams"])
-        return count(streams, request["warm_up"], request["seconds"], {**request["pids"], "driver": os.getpid()})
+        with closing(Streams(request["port"], head.encode() + body, request["num_streams"])) as streams:
+            return count(streams, request["warm_up"], request["seconds"], {**request["pids"], "driver": os.getpid()})
 
     return handle
 
