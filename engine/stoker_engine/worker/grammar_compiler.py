@@ -12,7 +12,7 @@ import msgspec
 import xgrammar
 
 from stoker_engine.tokenizer import load_tokenizer
-from stoker_engine.worker.grammar_server import TOKENIZER
+from stoker_engine.worker.grammar_server import NO_MEMORY, TOKENIZER
 from stoker_engine.worker.json_schema_checks import check_schema, check_tag_schemas
 
 MAX_WHITESPACE = 8
@@ -24,7 +24,6 @@ _NO_TEXT = b"\xff"
 _JSON_OBJECT = '{"type":"object"}'
 _LOOSE, _STRICT = r"[^\"\\\r\n]", r"[^\0-\x1f\"\\]"
 """The characters of a string with a length, as the compiler writes them and as JSON has them."""
-_NO_MEMORY = "bad_alloc"
 _BYTE_ESCAPE = re.compile(r"\\\\|\\x([0-9a-f]{2})")
 """Written with two digits, it is read with as many as follow. An escaped backslash is none."""
 _PLACE = re.compile(r"\[\d\d:\d\d:\d\d\] \S+:\d+: (Check failed: \(.*?\) is false: )?")
@@ -54,7 +53,7 @@ class GrammarCompiler:
                 grammar = _make_grammar(kind, value)
                 return self._compiler.compile_grammar(grammar).serialize_json().encode()
         except RuntimeError as error:
-            if _NO_MEMORY in str(error):
+            if NO_MEMORY in str(error):
                 raise MemoryError from None
             raise UnsupportedGrammarError(_PLACE.sub("", str(error)).strip()[:MAX_REASON_CHARACTERS]) from None
 

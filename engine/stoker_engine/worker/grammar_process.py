@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from stoker_engine.errors import EngineError, EngineGenerateError
+from stoker_engine.errors import EngineBusyError, EngineError, EngineGenerateError
 from stoker_engine.worker.grammar_cache import UnwantedError
-from stoker_engine.worker.grammar_server import OK, REFUSED, STARTED, WALL_SECONDS_PER_CPU_SECOND, Job
+from stoker_engine.worker.grammar_server import OK, REFUSED, SHORT_OF_MEMORY, STARTED, WALL_SECONDS_PER_CPU_SECOND, Job
 
 START_SECONDS = 120.0
 """For the server to import the compiler and load the vocabulary: 3 s of an idle CPU."""
@@ -49,7 +49,8 @@ class GrammarProcess:
         self._closed = False
 
     def run(self, kind: str, value: str, is_wanted: Callable[[], bool] = lambda: True) -> bytes:
-        """The compiled grammar, serialized. Raises GrammarRefusedError, UnwantedError, and EngineGenerateError where the compiler itself does not run."""
+        """The compiled grammar, serialized. Raises GrammarRefusedError, UnwantedError, EngineBusyError where memory is short, and EngineGenerateError where
+        the compiler itself does not run."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
@@ -68,10 +69,7 @@ class GrammarProcess:
                 reason = "it ended"
         if not answer:
             raise EngineGenerateError(f"the grammar compiler does not run: {reason}")
-        verdict, content = answer[1:2], answer[2:]
-        if verdict == OK:
-            return content
-        raise GrammarRefusedError(content.decode(errors="replace") if verdict == REFUSED else self._limit_reached())
+        return read_answer(answer, self._limits)
 
     def close(self) -> None:
         with self._lock:
@@ -88,10 +86,6 @@ class GrammarProcess:
             if size > self._limits.compiled_bytes:
                 raise GrammarRefusedError(f"it is too large: compiled, it takes more than {self._limits.compiled_bytes >> 20} MiB")
         return b"".join(chunks)
-
-    def _limit_reached(self) -> str:
-        seconds, mebibytes = self._limits.cpu_seconds, self._limits.memory_bytes >> 20
-        return f"it is too complex: it takes more than {seconds:g} s or {mebibytes} MiB to compile, or more memory than is left, or nests too deep"
 
     def _hand_over(self, theirs: socket.socket) -> None:
         with self._lock:
@@ -131,6 +125,21 @@ class GrammarProcess:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+def read_answer(answer: bytes, limits: CompileLimits) -> bytes:
+    """The content of the server's answer, which is not empty. Raises GrammarRefusedError, and EngineBusyError where memory is short."""
+    verdict, content = answer[1:2], answer[2:]
+    if verdict == OK:
+        return content
+    if verdict == REFUSED:
+        raise GrammarRefusedError(content.decode(errors="replace"))
+    seconds, mebibytes = limits.cpu_seconds, limits.memory_bytes >> 20
+    if verdict == SHORT_OF_MEMORY:
+        raise EngineBusyError(f"the engine's memory limit leaves too little to compile the grammar, for which {mebibytes} MiB may be taken; try again later")
+    raise GrammarRefusedError(
+        f"it is too complex: it takes more than {seconds:g} s or {mebibytes} MiB to compile, or more memory than is left, or nests too deep"
+    )
 
 
 def _receive(connection: socket.socket, deadline: float, is_wanted: Callable[[], bool]) -> bytes:

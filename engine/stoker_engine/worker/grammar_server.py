@@ -1,7 +1,8 @@
 """The process in which grammars are compiled: `python -m stoker_engine.worker.grammar_server FD MODEL VOCAB_SIZE CPU_SECONDS MEMORY_BYTES`.
 
 It loads the compiler once and forks for each job, so that a job can run out of time, memory or stack, and nothing is lost but its own child. A job comes as
-a socket over the socket FD: the kind and the value in it, up to the end of file; the answer is STARTED, then OK or REFUSED and what there is to say.
+a socket over the socket FD: the kind and the value in it, up to the end of file; the answer is STARTED, then OK or REFUSED and what there is to say,
+SHORT_OF_MEMORY, or nothing where a limit is reached.
 """
 
 import ctypes
@@ -19,13 +20,16 @@ import msgspec
 
 from stoker_engine.worker.cgroup import available_memory
 
-STARTED, OK, REFUSED = b"s", b"+", b"-"
+STARTED, SHORT_OF_MEMORY, OK, REFUSED = b"s", b"m", b"+", b"-"
+"""SHORT_OF_MEMORY: what was left was not enough, and less than MEMORY_BYTES."""
 TOKENIZER = "tokenizer"
 """The kind of the job that asks for the vocabulary itself."""
 WALL_SECONDS_PER_CPU_SECOND = 6
 """A child that gets little of a busy machine may take longer, but not for ever."""
 NICENESS = 10
 MAX_BUFFERED_BYTES = 1 << 16
+NO_MEMORY = "bad_alloc"
+"""In the words of the compiler's errors, of whichever type."""
 
 _PR_SET_PDEATHSIG = 1
 _BINDINGS = ctypes.CDLL(None)
@@ -54,8 +58,8 @@ def main() -> None:
         if os.fork() == 0:
             try:
                 control.close()
-                _limit(cpu_seconds, memory_bytes)
-                _serve(socket.socket(fileno=descriptors[0]), compiler.run)
+                without_memory = _limit(cpu_seconds, memory_bytes)
+                serve(socket.socket(fileno=descriptors[0]), compiler.run, without_memory)
             finally:
                 os._exit(0)  # whatever happened: a copy of the server has nothing to tidy up
         os.close(descriptors[0])
@@ -66,27 +70,30 @@ def affordable_bytes(memory_bytes: int, left_bytes: int | None) -> int:
     return memory_bytes if left_bytes is None else min(memory_bytes, left_bytes // 3)
 
 
-def _limit(cpu_seconds: float, memory_bytes: int) -> None:
-    """The kernel ends a child that takes more, whatever it is doing."""
+def _limit(cpu_seconds: float, memory_bytes: int) -> bytes:
+    """The kernel ends a child that takes more, whatever it is doing. Returns the answer where memory runs out."""
     _BINDINGS.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    size = pages * resource.getpagesize() + affordable_bytes(memory_bytes, available_memory())
+    affordable = affordable_bytes(memory_bytes, available_memory())
+    size = pages * resource.getpagesize() + affordable
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     signal.setitimer(signal.ITIMER_REAL, cpu_seconds * WALL_SECONDS_PER_CPU_SECOND)
+    return b"" if affordable >= memory_bytes else SHORT_OF_MEMORY
 
 
-def _serve(connection: socket.socket, run: Callable[[str, str], bytes]) -> None:
+def serve(connection: socket.socket, run: Callable[[str, str], bytes], without_memory: bytes) -> None:
     connection.sendall(STARTED)
     job = msgspec.msgpack.decode(_read_all(connection), type=Job)
     try:
         with _ended_by_close(connection):
             answer = OK + run(job.kind, job.value)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        answer = REFUSED + (str(error) or type(error).__name__).encode(errors="replace")
+        reason = str(error) or type(error).__name__
+        answer = without_memory if NO_MEMORY in reason else REFUSED + reason.encode(errors="replace")
     except MemoryError:
-        return  # as where it is killed: the engine knows the limits
+        answer = without_memory
     connection.sendall(answer)
     connection.close()
 
