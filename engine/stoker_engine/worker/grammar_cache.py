@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from stoker_engine.errors import EngineError, EngineGenerateError
@@ -78,13 +79,17 @@ class GrammarCache(Generic[ItemT]):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, key: Key, entry: _Entry[ItemT]) -> None:
-        if self._forget_unwanted(key, entry):
-            return
+        while not self._forget_unwanted(key, entry):
+            with suppress(UnwantedError):  # somebody may want it again
+                self._make_item(key, entry)
+                return
+
+    def _make_item(self, key: Key, entry: _Entry[ItemT]) -> None:
+        """Raises UnwantedError."""
         try:
             item = self._make(*key, lambda: self._is_wanted(entry))
         except UnwantedError:
-            self._compile(key, entry)  # somebody may want it again
-            return
+            raise
         except Exception as error:
             if not isinstance(error, EngineError):
                 logger.exception("the compiler of grammars failed")

@@ -1,3 +1,4 @@
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,4 +75,21 @@ def test_what_nobody_waits_for_any_more_is_given_up_and_made_again_for_who_asks_
     asked_again.set()
     assert second.future.result(10).value == "{}"
     assert told == [True, True]
+    cache.close()
+
+
+def test_what_is_given_up_and_wanted_again_many_times_is_made_in_the_end() -> None:
+    told: list[bool] = []
+    num_times = sys.getrecursionlimit()
+
+    def make(kind: str, value: str, is_wanted: Callable[[], bool]) -> Compiled:
+        told.append(is_wanted())
+        if len(told) < num_times:
+            raise UnwantedError
+        return Compiled(value)
+
+    cache = GrammarCache[Compiled](make)
+    wanted = cache.get("json", "{}")
+    assert wanted.future.result(10).value == "{}"
+    assert told == [True] * num_times
     cache.close()
