@@ -137,7 +137,7 @@ def test_a_name_may_have_two_keys_while_one_takes_the_others_place(tmp_path: Pat
     file = parse_key_file(json.dumps({"keys": [both, {"name": "b", "sha256": [_digest("new")]}, {"name": "c", "sha256": []}]}).encode())
     assert [entry.name for entry in file.entries] == ["a"] and "same key as 'a'" in file.faults[0]
     ring = KeyRing(_write(tmp_path / "keys", both))
-    assert ring.find("key-of-a") is ring.find("new")
+    assert ring.find(b"key-of-a") is ring.find(b"new")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"keys: 3", b"keys: [", b"\xff\xfe\x00", b"a" * (1 << 20) + b"a", b"[" * 100_000])
@@ -178,23 +178,29 @@ def test_without_a_file_everybody_is_let_in() -> None:
     assert admission.caller([]) is ANYONE
 
 
+def test_a_key_beyond_ascii_is_found_as_it_was_hashed(tmp_path: Path) -> None:
+    admission = Admission(KeyRing(_write(tmp_path / "keys.yaml", {"name": "a", "sha256": _digest("schlüssel")})))
+    for header in ((b"authorization", "Bearer schlüssel".encode()), (b"x-api-key", "schlüssel".encode())):
+        assert admission.caller([header]).name == "a"
+
+
 async def test_keys_change_with_their_file_and_keep_what_they_have_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stoker_gateway.router.admission.key_ring.LOOK_SECONDS", 0.01)
     path = _write(tmp_path / "keys.yaml", _entry("a", requestsPerMinute=1), _entry("b"))
     ring = KeyRing(path)
     watching = asyncio.create_task(ring.watch())
-    caller = ring.find("key-of-a")
+    caller = ring.find(b"key-of-a")
     assert caller.start_request(time.monotonic()) is None
     _write(path, {**_entry("a", requestsPerMinute=1), "sha256": _digest("another key")}, _entry("c"), "broken")
     await _until(lambda: ring.faults != ())
-    assert ring.find("another key") is caller and caller.start_request(time.monotonic()) is not None
-    assert ring.find("key-of-c").name == "c"
-    for gone in ("key-of-a", "key-of-b"):
+    assert ring.find(b"another key") is caller and caller.start_request(time.monotonic()) is not None
+    assert ring.find(b"key-of-c").name == "c"
+    for gone in (b"key-of-a", b"key-of-b"):
         with pytest.raises(ApiError):
             ring.find(gone)
     path.write_text("keys: [")
     await _until(lambda: ring.faults[0].startswith("it cannot be read"))
-    assert ring.find("key-of-c").name == "c"
+    assert ring.find(b"key-of-c").name == "c"
     watching.cancel()
 
 

@@ -52,14 +52,14 @@ class Admission:
                 queue.close()
 
 
-def _key_of(headers: Sequence[Header]) -> str:
+def _key_of(headers: Sequence[Header]) -> bytes:
     """Of `Authorization: Bearer` or, as Anthropic's clients send it, of `x-api-key`; empty where there is none."""
-    found = ""
+    found = b""
     for name, value in headers:
         if name == b"authorization":
-            scheme, _, key = value.decode("latin-1").partition(" ")
-            if scheme.lower() == "bearer" and key.strip():
+            scheme, _, key = value.partition(b" ")
+            if scheme.lower() == b"bearer" and key.strip():
                 return key.strip()
         elif name == b"x-api-key":
-            found = value.decode("latin-1")
+            found = value
     return found

@@ -37,11 +37,11 @@ class KeyRing:
         if not self._callers:
             raise ConfigError(f"--api-keys-file: {path} has no entry that can be used: {'; '.join(self.faults) or 'it is empty'}")
 
-    def find(self, key: str) -> Caller:
+    def find(self, key: bytes) -> Caller:
         """`key` as the request brings it, empty where it brings none. Raises ApiError 401. Whoever guesses cannot choose what digest a guess has."""
         if not key:
             raise invalid_api_key("You did not provide an API key. Send it in an Authorization header: Bearer YOUR_KEY.")
-        if (caller := self._callers.get(sha256(key.encode()).digest())) is None:
+        if (caller := self._callers.get(sha256(key).digest())) is None:
             raise invalid_api_key("Incorrect API key provided.")
         return caller
 
