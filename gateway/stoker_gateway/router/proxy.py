@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 _BROKEN = frozenset((502, 503))
 """With these a replica, or what stands before it, says that it is what is broken, not the request."""
 
+_BODILESS = frozenset((204, 304))
+"""A length that they name is that of another answer."""
+
 _seconds = functools.lru_cache(maxsize=256)(seconds)
 
 
@@ -214,7 +217,7 @@ async def _relay(exchange: Exchange, connection: UpstreamConnection, head: Respo
     if exchange.has_begun:
         await _check_held(exchange, connection, head)
     else:
-        await exchange.begin(head.status, returned_headers(head.headers))
+        await exchange.begin(head.status, _without_length(head) if head.status in _BODILESS else returned_headers(head.headers))
     connection.limit_silence(silence_seconds)
     more = True
     while more:

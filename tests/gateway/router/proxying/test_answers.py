@@ -107,6 +107,18 @@ async def test_an_interim_answer_is_not_taken_for_the_answer(start_replica: Any,
     assert replica.num_connections == 1
 
 
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
+async def test_an_answer_without_a_body_is_whole_whatever_length_it_names(start_replica: Any, start_gateway: Any, wire: Any, status: str) -> None:
+    async def answer(_request: Any, writer: Any) -> None:
+        writer.write(wire.head(status, Content_Length="1000", ETag="a"))
+
+    gateway = await start_gateway(await start_replica(answer))
+    for _ in range(2):
+        response = await gateway.post()
+        assert (str(response.status_code), response.headers["etag"], response.content) == (status[:3], "a", b"")
+    assert [record.error for record in gateway.records] == ["", ""]
+
+
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/tokenize", "/of/tomorrow"])
 async def test_every_post_that_names_a_model_is_sent_on(start_replica: Any, start_gateway: Any, path: str) -> None:
     replica = await start_replica()
