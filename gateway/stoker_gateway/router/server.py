@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
@@ -18,7 +19,7 @@ from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_gateway.http.drain import Drain, DrainReport
 from stoker_gateway.http.open_files import raise_open_files_limit
-from stoker_gateway.http.server import Server, listen, make_server
+from stoker_gateway.http.server import listen, make_server
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
@@ -39,8 +40,21 @@ from stoker_gateway.router.upstream_pools import UpstreamPools
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Life:
+    """How far the process has come."""
+
+    fleet: Fleet = field(default_factory=Fleet)
+    report: DrainReport | None = None
+
+    @property
+    def phase(self) -> str:
+        return "serving" if self.fleet.is_synced else "starting"
+
+
 def run(config: GatewayConfig) -> ExitCode:
     """Serves until told to stop. An error that ends the process is one line on stderr and the termination message's lastError."""
+    life = _Life()
     try:
         if config.supervisor_fd is not None:
             check_supervisor_fd(config.supervisor_fd)
@@ -48,22 +62,20 @@ def run(config: GatewayConfig) -> ExitCode:
         keys = None if config.api_keys_file is None else KeyRing(Path(config.api_keys_file))
         discovery = Discovery(config, keys)
         with closing(listen(config.host, config.port)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            report = runner.run(_serve(config, discovery, keys, listener))
-    except ConfigError as error:
-        return _fail(config, ExitCode.BAD_CONFIG, "BadConfig", str(error))
-    except EngineError as error:
-        return _fail(config, ExitCode.FAILED, "Failed", str(error))
+            runner.run(_serve(config, discovery, keys, listener, life))
     except Exception as error:
-        logger.critical("the gateway failed", exc_info=error)
-        return _fail(config, ExitCode.FAILED, "Failed", f"{type(error).__name__}: {error}")
-    write_termination_message(config.termination_message_path, _drained(report))
+        cause = _cause(error)
+        if not isinstance(cause, EngineError):
+            logger.critical("the gateway failed", exc_info=error)
+        return _fail(config, life, cause)
+    _tell_end(config, life, "Aborted" if life.report is not None and life.report.aborted else "Drained")
     return ExitCode.OK
 
 
-async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | None, listener: socket.socket) -> DrainReport:
+async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | None, listener: socket.socket, life: _Life) -> None:
     lifecycle = Lifecycle(Drain(seconds(config.drain_timeout)), seconds(config.drain_delay))
     watch_stop_requests(config, lifecycle)
-    fleet = Fleet()
+    fleet = life.fleet
     pools = UpstreamPools()
     fleet.listeners.append(pools.forget)
     admission = Admission(keys)
@@ -77,7 +89,7 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     watching = asyncio.create_task(discovery.run(fleet))
     watching.add_done_callback(lambda _: lifecycle.request_abort())
     try:
-        report = await _serve_until_end(surround(app, config.cors_allow_origins), proxy, lifecycle, listener, feed)
+        life.report = await _serve_until_end(surround(app, config.cors_allow_origins), proxy, lifecycle, listener, feed)
     finally:
         pools.close()
         if watching_keys is not None:
@@ -86,7 +98,6 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
             watching.cancel()
     if not watching.cancelled() and watching.done():
         watching.result()  # discovery never ends by itself
-    return report
 
 
 def _body_memory(config: GatewayConfig) -> BodyMemory:
@@ -106,15 +117,11 @@ async def _serve_until_end(app: ASGIApp, proxy: Proxy, lifecycle: Lifecycle, lis
     gc.collect()
     gc.freeze()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_serve_connections(server, listener))
+        tasks.create_task(server.serve(sockets=[listener]))
         report = await lifecycle.drain.run(_can_finish, proxy.abort_all)
         feed.close()
         server.should_exit = True
     return report
-
-
-async def _serve_connections(server: Server, listener: socket.socket) -> None:
-    await server.serve(sockets=[listener])
 
 
 async def _can_finish() -> bool:
@@ -122,18 +129,30 @@ async def _can_finish() -> bool:
     return True
 
 
-def _drained(report: DrainReport) -> TerminationMessage:
-    return TerminationMessage(
-        reason="Aborted" if report.aborted else "Drained",
-        phase="serving",
+def _tell_end(config: GatewayConfig, life: _Life, reason: str, last_error: str = "") -> None:
+    report = life.report or DrainReport(0, 0, 0.0)
+    message = TerminationMessage(
+        reason=reason,
+        phase=life.phase,
+        last_error=last_error,
         in_flight_at_start=report.in_flight_at_start,
         completed=report.completed,
         aborted=report.aborted,
         seconds=round(report.seconds, 3),
     )
+    write_termination_message(config.termination_message_path, message)
 
 
-def _fail(config: GatewayConfig, code: ExitCode, reason: str, last_error: str) -> ExitCode:
-    sys.stderr.write(f"stoker-gateway: {last_error}\n")
-    write_termination_message(config.termination_message_path, TerminationMessage(reason=reason, phase="starting", last_error=last_error))
-    return code
+def _fail(config: GatewayConfig, life: _Life, cause: BaseException) -> ExitCode:
+    words = str(cause) if isinstance(cause, EngineError) else f"{type(cause).__name__}: {cause}"
+    sys.stderr.write(f"stoker-gateway: {words}\n")
+    is_config = isinstance(cause, ConfigError)
+    _tell_end(config, life, "BadConfig" if is_config else "Failed", words)
+    return ExitCode.BAD_CONFIG if is_config else ExitCode.FAILED
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Of a group, the first that failed."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
