@@ -119,7 +119,7 @@ async def test_an_answer_without_a_body_is_whole_whatever_length_it_names(start_
     assert [record.error for record in gateway.records] == ["", ""]
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/tokenize", "/of/tomorrow"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/tokenize", "/v1/of/tomorrow"])
 async def test_every_post_that_names_a_model_is_sent_on(start_replica: Any, start_gateway: Any, path: str) -> None:
     replica = await start_replica()
     gateway = await start_gateway(replica)
