@@ -47,9 +47,15 @@ class GatewayMetrics:
     def on_fleet_change(self, change: FleetChange) -> None:
         """Models that are gone take their series with them: they come and go for years."""
         if change.models:
-            names = {name for model in self._fleet.models for name in model.names}
-            for name in [known for known in self._by_model if known not in names and known != OTHER]:
-                del self._by_model[name]
+            self._forget()
+
+    def _forget(self) -> None:
+        """Also models that have another name now, and keys that have gone."""
+        names = {OTHER, *(model.names[0] for model in self._fleet.models)}
+        for name in [known for known in self._by_model if known not in names]:
+            del self._by_model[name]
+        for name in self._by_key.keys() - self._admission.key_names:
+            del self._by_key[name]
 
     async def render(self) -> bytes:
         """One page for all who ask meanwhile; who leaves takes it from nobody else."""
@@ -67,6 +73,7 @@ class GatewayMetrics:
             self._good_until = loop.time() + REST_FACTOR * (loop.time() - started)
 
     async def _snapshot(self) -> Snapshot:
+        self._forget()
         return Snapshot(
             counts=[(name, counts.copy()) async for name, counts in _in_turns(self._by_model.items())],
             keys=dict(self._by_key),

@@ -8,6 +8,17 @@ from stoker_gateway.router.routed_request import CLIENT_CLOSED_REQUEST, RoutedRe
 OTHER = "other"
 """Stands for every model and path that there is none of: strangers make no series."""
 
+ERRORS = frozenset(
+    (
+        *("client_disconnected", "invalid_request_error", "server_error", "rate_limit_error", "invalid_json", "missing_required_parameter"),
+        *("invalid_api_key", "origin_not_allowed", "rate_limit_exceeded", "model_not_found", "response_not_found", "unknown_url", "method_not_supported"),
+        *("request_too_slow", "request_too_large", "headers_too_large", "unsupported_media_type", "invalid_http", "internal_error", "request_timeout"),
+        *("queue_full", "queue_timeout", "draining", "no_replicas", "replicas_unreachable", "replica_failed", "replica_silent", "body_memory_full"),
+        *("gateway_full", "gateway_not_ready", "gateway_stopping", "too_many_watchers", "context_length_exceeded"),
+    )
+)
+"""That have a series of their own; a replica's other words have none."""
+
 
 class ModelCounts:
     """Of one model, or of all that named none."""
@@ -29,7 +40,7 @@ class ModelCounts:
         if record.first_byte_seconds is not None:
             self.first_byte_seconds.observe(record.first_byte_seconds)
         if record.error:
-            self.errors[record.error] += 1
+            self.errors[record.error if record.error in ERRORS else OTHER] += 1
 
     def copy(self) -> "ModelCounts":
         """As it is now."""

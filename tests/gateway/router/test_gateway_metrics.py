@@ -1,11 +1,18 @@
 """The gateway's numbers: one page for all who ask at once, made beside the event loop, without series of what is gone."""
 
 import asyncio
+import inspect
+import re
+from dataclasses import replace
 
+from stoker_gateway.openai import errors
+from stoker_gateway.router import errors as router_errors
+from stoker_gateway.router.admission import refusals
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointView
 from stoker_gateway.router.gateway_metrics import GatewayMetrics
+from stoker_gateway.router.model_counts import ERRORS
 from stoker_gateway.router.routed_request import RoutedRequest
 from stoker_gateway.router.traffic import TrafficConfig
 
@@ -58,3 +65,29 @@ async def test_a_page_is_made_anew_when_it_is_old() -> None:
         while (after := await metrics.render()) == before:
             await asyncio.sleep(0.001)
     assert b'status="200"} 1.0' in after
+
+
+async def test_what_is_gone_or_has_another_name_has_no_series() -> None:
+    fleet, metrics = metrics_of("m", "gone")
+    for name, key in (("m", "old-key"), ("gone", "")):
+        metrics.observe(ended(name, key_name=key))
+    fleet.update((replace(view("m"), served_names=("new", "m")),))
+    metrics.observe(ended("new"))
+    metrics.observe(ended("gone"))
+    page = (await metrics.render()).decode()
+    assert set(re.findall('http_requests_total{model_name="([^"]*)"', page)) == {"new"}
+    assert "old-key" not in page
+
+
+async def test_a_word_that_a_replica_made_up_has_no_series() -> None:
+    _, metrics = metrics_of("m")
+    for error in ("made_up_7", "replica_failed"):
+        metrics.observe(ended("m", error=error))
+    page = (await metrics.render()).decode()
+    assert set(re.findall('request_errors_total{error="([^"]*)"', page)) == {"other", "replica_failed"}
+
+
+def test_all_errors_of_the_gateway_have_their_series() -> None:
+    texts = [inspect.getsource(module) for module in (errors, router_errors, refusals)]
+    codes = {code for text in texts for found in re.findall(r'code="(\w+)"|unavailable\(.*, "(\w+)"\)', text) for code in found if code}
+    assert len(codes) > 20 and codes - ERRORS == set()

@@ -24,6 +24,10 @@ class Admission:
         return self._keys is not None
 
     @property
+    def key_names(self) -> frozenset[str]:
+        return frozenset() if self._keys is None else self._keys.names
+
+    @property
     def key_faults(self) -> tuple[str, ...]:
         return () if self._keys is None else self._keys.faults
 

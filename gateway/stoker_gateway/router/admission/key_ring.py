@@ -37,6 +37,10 @@ class KeyRing:
         if not self._callers:
             raise ConfigError(f"--api-keys-file: {path} has no entry that can be used: {'; '.join(self.faults) or 'it is empty'}")
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(caller.name for caller in self._callers.values())
+
     def find(self, key: bytes) -> Caller:
         """`key` as the request brings it, empty where it brings none. Raises ApiError 401. Whoever guesses cannot choose what digest a guess has."""
         if not key:
