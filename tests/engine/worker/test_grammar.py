@@ -1,6 +1,8 @@
 import json
+import os
 import random
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +14,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from stoker_engine.errors import EngineGenerateError, ParameterError
+from stoker_engine.errors import EngineBusyError, EngineGenerateError, ParameterError
 from stoker_engine.protocol import EngineCoreRequest
 from stoker_engine.sampling_params import SamplingParams, StructuredOutputs
 from stoker_engine.tokenizer import Tokenizer, load_tokenizer
+from stoker_engine.worker.bounded_calls import MAX_OVERDUE
 from stoker_engine.worker.grammar import XGrammar, XGrammarSource
 from stoker_engine.worker.grammar_process import CompileLimits
 
@@ -212,14 +215,34 @@ def test_each_request_has_a_matcher_of_its_own(grammars: Grammars) -> None:
     assert not second.accept(grammars.encode("b"))
 
 
-def test_a_single_token_that_takes_too_long_to_follow_holds_nobody_up(grammars: Grammars) -> None:
+def be_too_ambiguous(grammars: Grammars, grammar: XGrammar) -> None:
     longest = max((grammars.tokenizer.token_bytes(token_id), token_id) for token_id in range(grammars.tokenizer.vocab_size) if is_blank(grammars, token_id))[1]
-    grammar = grammars.make("grammar", 'root ::= e\ne ::= " " | ' + " | ".join("e " * number for number in range(2, 6)))
     with pytest.raises(ParameterError, match="too ambiguous"):
         for _ in range(3):
             assert grammar.accept([longest])
+
+
+AMBIGUOUS = 'root ::= e\ne ::= " " | ' + " | ".join("e " * number for number in range(2, 6))
+
+
+def test_a_single_token_that_takes_too_long_to_follow_holds_nobody_up(grammars: Grammars) -> None:
+    be_too_ambiguous(grammars, grammars.make("grammar", AMBIGUOUS))
     other = grammars.make("regex", "ab")
     assert other.accept(grammars.encode("ab")) and other.is_terminated()
+
+
+@pytest.mark.stress
+def test_while_ambiguous_grammars_take_their_time_only_new_ones_that_may_be_are_told_to_come_again(smollm2_path: Path) -> None:
+    grammars = Grammars(smollm2_path)
+    ambiguous = [grammars.make("grammar", AMBIGUOUS) for _ in range(MAX_OVERDUE)]
+    begun = grammars.make("regex", "ab")
+    for grammar in ambiguous:
+        be_too_ambiguous(grammars, grammar)
+    assert begun.accept(grammars.encode("a")) and begun.accept(grammars.encode("b")) and begun.is_terminated()
+    assert grammars.make("structural_tag", TAG).accept(grammars.encode("<"))
+    with pytest.raises(EngineBusyError, match="try again later"):
+        grammars.make("regex", "ab")
+    grammars.source.close()
 
 
 def is_blank(grammars: Grammars, token_id: int) -> bool:
@@ -238,21 +261,25 @@ def test_a_grammar_that_is_costly_to_follow_fails_its_request(grammars: Grammars
 
 @pytest.mark.stress
 def test_grammars_that_nobody_waits_for_any_more_are_not_compiled_to_the_end(smollm2_path: Path) -> None:
+    before = compilers()
     grammars = Grammars(smollm2_path, CompileLimits(cpu_seconds=600.0))
     grammars.make("regex", "a")
-    server = grammars.source._process._process
-    assert server is not None
+    (server,) = compilers() - before
     costly = 'root ::= e\ne ::= "" | [ -~] | ' + " | ".join("e " * number for number in range(2, 12))
     wanted = [grammars.start(StructuredOutputs("grammar", costly + f' | "{number}"')) for number in range(2)]
-    wait_until(lambda: len(children_of(server.pid)) == 2)
+    wait_until(lambda: len(children_of(server)) == 2)
     wanted.clear()
-    wait_until(lambda: not children_of(server.pid))
+    wait_until(lambda: not children_of(server))
     assert grammars.make("regex", "b").bitmask()
     grammars.source.close()
 
 
-def children_of(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def children_of(pid: int) -> set[int]:
+    return {int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()}
+
+
+def compilers() -> set[int]:
+    return {pid for pid in children_of(os.getpid()) if b"grammar_server" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
@@ -275,18 +302,18 @@ def test_a_grammar_that_takes_too_much_is_refused_and_the_next_one_is_compiled(s
             grammars.make(kind, value)
         assert grammars.make("regex", "a").bitmask()
     grammars.source.close()
-    with pytest.raises(EngineGenerateError, match="shut down"):
-        grammars.source._process.run("regex", "a")
+    with pytest.raises(EngineGenerateError, match="cannot be compiled"):
+        grammars.make("regex", "closed")
 
 
 @pytest.mark.stress
 def test_the_compiler_is_started_again_where_it_has_ended(smollm2_path: Path) -> None:
+    before = compilers()
     grammars = Grammars(smollm2_path)
     grammars.make("regex", "a")
-    process = grammars.source._process._process
-    assert process is not None
-    process.kill()
-    process.wait()
+    (server,) = compilers() - before
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: Path(f"/proc/{server}/stat").read_text().rpartition(") ")[2].startswith("Z"))
     assert grammars.make("regex", "b").bitmask()
     grammars.source.close()
 
