@@ -3,12 +3,12 @@
 EJECT_AFTER = 3
 """Failures in a row."""
 
-FIRST_SECONDS = 2.0
-MAX_DOUBLINGS = 4
-"""2, 4, 8, 16, then 32 seconds."""
+FIRST_SECONDS = 4.0
+MAX_DOUBLINGS = 3
+"""4, 8, 16, then 32 seconds."""
 
-CHECK_AHEAD_SECONDS = 3.0
-"""So long before an ejection ends the replica is asked whether it is ready."""
+CHECK_AHEAD_SECONDS = 4.0
+"""So long before an ejection ends the replica is asked whether it is ready: longer than the second to the next look and the two that an answer may take."""
 
 POSTPONE_SECONDS = 5.0
 """So much longer it lasts where it is not: until after the next answer, also where that does not come."""

@@ -60,7 +60,7 @@ def test_failures_alike_count_as_one_and_the_ejection_is_seen() -> None:
         fleet.failed(endpoint, "no connection", NOW)
     fleet.readmit(endpoint)
     assert failures(fleet) == [
-        ("ejected", "ejected for 2 s: 3 failures in a row", 1),
+        ("ejected", "ejected for 4 s: 3 failures in a row", 1),
         ("failed", "no connection", 4),
         ("readmitted", "says that it is ready and gets requests again", 1),
     ]

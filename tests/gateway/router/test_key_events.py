@@ -53,7 +53,7 @@ async def test_a_broken_entry_is_told_once_in_an_event_and_the_others_work(api_s
     write(path, GOOD, {"name": "broken"})
     events = api_server.objects["events"]
     async with telling(path, num_gateways=3) as rings:
-        assert {ring.find("key-of-a").name for ring in rings} == {"a"}
+        assert {ring.find(b"key-of-a").name for ring in rings} == {"a"}
         await until(lambda: len(events) == 1)
         ((namespace, name), event), *_ = events.items()
         assert namespace == "stoker-system" and name.startswith("gateway-keys.")
@@ -73,6 +73,6 @@ async def test_an_api_server_that_takes_no_events_costs_the_keys_nothing(api_ser
     await api_server.stop()
     async with telling(path, num_gateways=1) as (ring,):
         write(path, {**GOOD, "name": "b"}, {"name": "broken", "sha256": "x"})
-        await until(lambda: ring.find("key-of-a").name == "b")
+        await until(lambda: ring.find(b"key-of-a").name == "b")
         await api_server.start()
         await until(lambda: len(api_server.objects["events"]) == 1)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from stoker_gateway.router import health_record, load_poll, readmission
+from stoker_gateway.router import health_record, load_poll, readmission, replica_probe
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointView
 from stoker_gateway.router.health_record import EJECT_AFTER, HealthRecord
 from stoker_gateway.router.load_poll import LoadPoll
-from stoker_gateway.router.readmission import readmit_replicas
+from stoker_gateway.router.readmission import CHECK_SECONDS, readmit_replicas
 from stoker_gateway.router.replica_load import MAX_RATE_SECONDS, ReplicaLoad, tokens_per_second
 from stoker_gateway.router.traffic import TrafficConfig
 
@@ -58,20 +58,20 @@ def test_failures_in_a_row_eject_for_longer_each_time_and_never_for_ever() -> No
             health.failed(time)
         lasted.append(health.ejected_until - time)
         time = health.ejected_until
-    assert lasted[:6] == [2.0, 4.0, 8.0, 16.0, 32.0, 32.0] and max(lasted) == 32.0
+    assert lasted[:6] == [4.0, 8.0, 16.0, 32.0, 32.0, 32.0] and max(lasted) == 32.0
 
 
 def test_requests_that_fail_together_eject_once() -> None:
     health = HealthRecord()
     for _ in range(50):
         health.failed(10.0)
-    assert health.ejected_until == 12.0 and health.num_ejections == 1
+    assert health.ejected_until == 14.0 and health.num_ejections == 1
 
 
 def test_one_connection_that_fails_is_enough() -> None:
     fleet, (endpoint, other) = fleet_of(1, 2)
     fleet.unreachable(endpoint, "no connection", 10.0)
-    assert endpoint.health.is_ejected(11.9) and not endpoint.health.is_ejected(12.0) and not other.health.is_ejected(10.0)
+    assert endpoint.health.is_ejected(13.9) and not endpoint.health.is_ejected(14.0) and not other.health.is_ejected(10.0)
 
 
 def test_a_success_forgets_the_failures_before_it() -> None:
@@ -90,7 +90,7 @@ def test_after_readmission_one_failure_ejects_again() -> None:
     health.readmit()
     assert not health.is_ejected(1.0)
     health.failed(1.0)
-    assert health.ejected_until == 5.0
+    assert health.ejected_until == 9.0
 
 
 async def test_an_ejected_replica_gets_requests_again_once_it_says_that_it_is_ready(replica: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +110,12 @@ async def test_an_ejected_replica_gets_requests_again_once_it_says_that_it_is_re
             await asyncio.sleep(0.05)
             assert ill.num_requests == asked and well.num_requests == 0, "only who is ejected is asked"
             assert not other.health.is_ejected(now())
+
+
+def test_an_ejection_outlasts_the_answer_to_whether_the_replica_is_ready() -> None:
+    longest = CHECK_SECONDS + replica_probe.PROBE_SECONDS
+    assert longest < min(health_record.CHECK_AHEAD_SECONDS, health_record.FIRST_SECONDS)
+    assert health_record.POSTPONE_SECONDS - health_record.CHECK_AHEAD_SECONDS + longest < health_record.POSTPONE_SECONDS
 
 
 async def test_a_replica_that_is_ejected_for_long_is_not_asked_yet(replica: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 from stoker_gateway.router.fleet_page import board, feed
 from stoker_gateway.router.fleet_page.board import KEPT_TICKS, FleetBoard
 from stoker_gateway.router.fleet_view import DeploymentView
+from stoker_gateway.router.health_record import FIRST_SECONDS
 from stoker_gateway.router.replica_load import FRESH_SECONDS, ReplicaLoad
 from stoker_gateway.router.traffic import TrafficConfig
 
@@ -36,7 +37,7 @@ async def test_the_first_message_has_everything(start_gateway: Any, deployment: 
     assert one["pods"][0] == {"pod": "m1-0", "address": "10.0.1.0:8000", "state": "ready", "inFlight": 2} | told
     ejected_until = one["pods"][1].pop("ejectedUntil")
     assert one["pods"][1] == {"pod": "m1-1", "address": "10.0.1.1:8000", "state": "ejected", "failures": 3}
-    assert 0 <= ejected_until - message["now"] < 4
+    assert 0 <= ejected_until - message["now"] <= FIRST_SECONDS
     assert (two["names"], two["taken"], two["wanted"], two["loadBalancing"]) == (["default/late"], [["m1", "default/m1"]], 3, "PrefixHash")
     assert [(each["pod"], each["kind"], each["count"]) for each in message["failures"]] == [("m1-1", "failed", 3), ("m1-1", "ejected", 1)]
 
