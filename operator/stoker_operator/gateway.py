@@ -1,6 +1,7 @@
 """The gateway of this machine: one address before all replicas, kept running like them."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -8,11 +9,11 @@ from stoker_operator.display import Display
 from stoker_operator.names import GATEWAY
 from stoker_operator.plan import GatewayPlan
 from stoker_operator.program import Program, ProgramEvents, ProgramExit
+from stoker_operator.replica import OBSERVE_SECONDS, OBSERVE_STARTING_SECONDS
 
 if TYPE_CHECKING:
     import httpx
 
-LOOK_SECONDS = 0.1
 TITLE = "stoker"
 """It belongs to no InferenceDeployment."""
 
@@ -33,18 +34,22 @@ class Gateway:
         """Keeps the program running; returns when it is drained or killed."""
         await self._program.keep_running()
 
-    async def wait_until_ready(self, client: "httpx.AsyncClient") -> None:
-        """Looks until it is."""
+    async def watch(self, client: "httpx.AsyncClient") -> None:
+        """Looks at it once a second, more often at the start, for ever."""
+        while True:
+            ready = await self._is_ready(client)
+            self._program.observe(ready=ready, now=time.monotonic())
+            if ready:
+                self.ready.set()
+            await asyncio.sleep(OBSERVE_SECONDS if self.ready.is_set() else OBSERVE_STARTING_SECONDS)
+
+    async def _is_ready(self, client: "httpx.AsyncClient") -> bool:
         import httpx
 
-        while not self.ready.is_set():
-            try:
-                answer = await client.get(f"{self.plan.url}/readyz")
-                if answer.status_code == httpx.codes.OK:
-                    self.ready.set()
-            except httpx.HTTPError:
-                pass
-            await asyncio.sleep(LOOK_SECONDS)
+        try:
+            return (await client.get(f"{self.plan.url}/readyz")).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
 
     async def drain(self) -> None:
         """SIGTERM, and SIGKILL when the grace is over. What it has in flight ends as the replicas drain."""

@@ -137,14 +137,10 @@ def plan_replica(deployment: InferenceDeployment, index: int, placement: Placeme
 def plan_gateway(deployments: Sequence[InferenceDeployment], replicas: Sequence[ReplicaPlan], placement: GatewayPlacement) -> GatewayPlan:
     """The gateway before `replicas`, those of each deployment together."""
     drain_timeout = max((deployment.spec.lifecycle.drain_timeout for deployment in deployments), key=seconds)
-    addresses = {
-        id(deployment): tuple(_reachable(replica.host, replica.port) for replica in replicas if replica.title == _title(deployment))
-        for deployment in deployments
-    }
     termination = termination_path(placement.directory, GATEWAY)
     max_body_bytes = max(deployment.spec.api.max_body_bytes for deployment in deployments)
     config = GatewayConfig(
-        static_models=tuple(_static_model(deployment, addresses[id(deployment)]) for deployment in deployments),
+        static_models=tuple(_static_model(deployment, replicas) for deployment in deployments),
         max_body_bytes=max_body_bytes,
         max_body_memory=max(GatewayConfig().max_body_memory, 2 * max_body_bytes),
         cors_allow_origins=tuple(dict.fromkeys(origin for deployment in deployments for origin in deployment.spec.api.cors_allow_origins)),
@@ -161,14 +157,14 @@ def plan_gateway(deployments: Sequence[InferenceDeployment], replicas: Sequence[
     return GatewayPlan(placement.host, placement.port, seconds(drain_timeout) + STOP_SECONDS, program)
 
 
-def _static_model(deployment: InferenceDeployment, addresses: tuple[str, ...]) -> str:
+def _static_model(deployment: InferenceDeployment, replicas: Sequence[ReplicaPlan]) -> str:
     model = StaticModel(
         name=deployment.metadata.name,
         namespace=deployment.metadata.namespace,
         served_name=deployment.served_name,
         aliases=deployment.spec.model.aliases,
         traffic=deployment.spec.traffic,
-        endpoints=addresses,
+        endpoints=tuple(_reachable(replica.host, replica.port) for replica in replicas if replica.title == _title(deployment)),
     )
     return msgspec.json.encode(model).decode()
 

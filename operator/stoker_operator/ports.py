@@ -1,4 +1,4 @@
-"""Which ports the apis and engines listen on: chosen and tried before anything starts."""
+"""Which ports the gateway, the apis and the engines listen on: chosen and tried before anything starts."""
 
 import errno
 import socket
@@ -19,7 +19,8 @@ def choose_ports(host: str, first: int, count: int) -> list[int]:
     ports = [port, *_free_after(host, port, count - 1)]
     if len(ports) < count:
         raise LocalError(
-            f"{count} free ports are needed on {host}, one for each api and engine, and from {port} to {MAX_PORT} there are {len(ports)}; choose a lower --port"
+            f"{count} free ports are needed on {host}, one for each api and engine and a gateway before several, "
+            f"and from {port} to {MAX_PORT} there are {len(ports)}; choose a lower --port"
         )
     return ports
 

@@ -1,4 +1,4 @@
-"""One of a replica's two programs, kept running until it is told to stop."""
+"""A program of this machine, of a replica or the gateway, kept running until it is told to stop."""
 
 import asyncio
 import signal
@@ -37,7 +37,7 @@ class ProgramExit:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEvents:
-    """What a program tells its replica: each line it writes, with its component, and each end that should not have been."""
+    """What a program tells its owner: each line it writes, with its component, and each end that should not have been."""
 
     on_line: Callable[[str, str], None]
     on_exit: Callable[[ProgramExit], None]
@@ -78,7 +78,7 @@ class Program:
             self.ended.set()
 
     def observe(self, *, ready: bool, now: float) -> None:
-        """What was seen of the replica at `now`, for the restart delays."""
+        """What was seen of it at `now`, for the restart delays."""
         self._backoff.observe(ready=ready and self.is_running, now=now)
 
     def stop(self) -> None:

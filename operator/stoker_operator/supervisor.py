@@ -34,7 +34,8 @@ class Supervisor:
         return [*self._replicas, *self._gateways]
 
     async def serve(self) -> int:
-        """Runs until a signal. Returns the exit code: 0 after a whole drain, 128 + signal if a second one cut it short, 1 if a replica had to be killed."""
+        """Runs until a signal. Returns the exit code: 0 after a whole drain, 128 + signal if a second one cut it short, 1 if a replica or the gateway
+        had to be killed."""
         await self._run(self._greet())
         return self._exit_code()
 
@@ -77,7 +78,7 @@ class Supervisor:
             for replica in self._replicas:
                 group.create_task(replica.watch(ReplicaObserver(client, replica.plan.url)))
             for gateway in self._gateways:
-                group.create_task(gateway.wait_until_ready(client))
+                group.create_task(gateway.watch(client))
 
     async def _until_stopped(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Ends with the work, or with the first signal, which cancels the work."""
