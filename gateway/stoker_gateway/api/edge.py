@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from stoker_engine.errors import ConfigError
@@ -16,14 +15,10 @@ from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.metrics import Metrics, Refusal
 from stoker_gateway.api.observe import ObserveMiddleware
 from stoker_gateway.api.request_record import Observer
-from stoker_gateway.http.origins import OriginMiddleware
-from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER
+from stoker_gateway.http.cors import surround
 
 if TYPE_CHECKING:
     from stoker_gateway.api.tracing import Tracing
-
-PREFLIGHT_SECONDS = 600
-"""How long a browser may remember what it was told of another origin's rights."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,16 +34,7 @@ class Edge:
         """From the inside out: keys, origins, then CORS, whose preflights bring no key and whose headers a refusal needs too, then the record of it all."""
         if self.api_keys is not None:
             app = ApiKeyMiddleware(app, self.api_keys, partial(metrics.refused, Refusal.UNAUTHORIZED))
-        app = OriginMiddleware(app, self.cors_origins, partial(metrics.refused, Refusal.INVALID))
-        if self.cors_origins:
-            app = CORSMiddleware(
-                app,
-                allow_origins=self.cors_origins,
-                allow_methods=("GET", "POST", "DELETE"),
-                allow_headers=("*",),
-                expose_headers=(HEADER, MESSAGES_HEADER, "Retry-After"),
-                max_age=PREFLIGHT_SECONDS,
-            )
+        app = surround(app, self.cors_origins, partial(metrics.refused, Refusal.INVALID))
         return ObserveMiddleware(app, (*self.observers, metrics.http.observe, metrics.tools.observe))
 
 

@@ -25,10 +25,10 @@ from stoker_gateway.api.edge import Edge, make_edge
 from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.model_source import find_model
 from stoker_gateway.api.state import ApiState, make_state, served_names
-from stoker_gateway.api.stop_requests import watch_stop_requests
 from stoker_gateway.http.drain import Drain, DrainReport
 from stoker_gateway.http.open_files import raise_open_files_limit
 from stoker_gateway.http.server import Server, listen, make_server
+from stoker_gateway.http.stop_requests import StopRequests
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def run(config: ApiConfig) -> ExitCode:
 async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, TerminationMessage]:
     edge = make_edge(config)
     drain = Drain(seconds(config.lifecycle.drain_timeout))
-    watch_stop_requests(config, drain)
+    StopRequests(drain, drain, config.termination_message_path).watch(config.supervisor_fd)
     path = await find_model(config, drain)
     if path is None:
         return ExitCode.OK, TerminationMessage(reason="Aborted", phase="downloading")

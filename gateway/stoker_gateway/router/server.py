@@ -17,9 +17,11 @@ from stoker_engine.errors import ConfigError, EngineError
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
+from stoker_gateway.http.cors import surround
 from stoker_gateway.http.drain import Drain, DrainReport
 from stoker_gateway.http.open_files import raise_open_files_limit
 from stoker_gateway.http.server import listen, make_server
+from stoker_gateway.http.stop_requests import StopRequests
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
@@ -27,14 +29,12 @@ from stoker_gateway.router.body_memory import BodyMemory
 from stoker_gateway.router.client_protocol import ClientProtocol
 from stoker_gateway.router.config import GatewayConfig
 from stoker_gateway.router.discovery import Discovery
-from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_page.feed import FleetFeed
 from stoker_gateway.router.fleet_page.page import FleetPage
 from stoker_gateway.router.gateway_metrics import GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.proxy import Proxy
-from stoker_gateway.router.stop_requests import watch_stop_requests
 from stoker_gateway.router.upstream_pools import UpstreamPools
 
 logger = logging.getLogger(__name__)
@@ -74,11 +74,13 @@ def run(config: GatewayConfig) -> ExitCode:
 
 async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | None, listener: socket.socket, life: _Life) -> None:
     lifecycle = Lifecycle(Drain(seconds(config.drain_timeout)), seconds(config.drain_delay))
-    watch_stop_requests(config, lifecycle)
+    StopRequests(lifecycle, lifecycle.drain, config.termination_message_path).watch(config.supervisor_fd)
     fleet = life.fleet
     pools = UpstreamPools()
     fleet.listeners.append(pools.forget)
     admission = Admission(keys)
+    if config.static_models:  # a supervisor that stops the gateway stops its replicas, too: those that have gone do not come back
+        admission.may_get_replicas = lambda: not lifecycle.is_leaving
     metrics = GatewayMetrics(fleet, admission)
     fleet.listeners += [admission.on_fleet_change, metrics.on_fleet_change]
     proxy = Proxy(fleet, pools, lifecycle.drain, admission, _body_memory(config))

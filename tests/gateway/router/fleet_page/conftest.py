@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from stoker_gateway.http.cors import surround
 from stoker_gateway.http.drain import Drain
 from stoker_gateway.http.server import listen, make_server
 from stoker_gateway.router.admission.admission import Admission
@@ -19,7 +20,6 @@ from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.app import GatewayApp
 from stoker_gateway.router.body_memory import BodyMemory
 from stoker_gateway.router.client_protocol import ClientProtocol
-from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_page import feed as feed_module
 from stoker_gateway.router.fleet_page.feed import FleetFeed

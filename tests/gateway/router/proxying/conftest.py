@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from stoker_engine.settings import to_args
+from stoker_gateway.http.cors import surround
 from stoker_gateway.http.drain import Drain
 from stoker_gateway.http.server import make_server
 from stoker_gateway.router.admission.admission import Admission
@@ -20,7 +21,6 @@ from stoker_gateway.router.app import GatewayApp
 from stoker_gateway.router.body_memory import BodyMemory
 from stoker_gateway.router.client_protocol import ClientProtocol
 from stoker_gateway.router.config import GatewayConfig
-from stoker_gateway.router.edge import surround
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointView
 from stoker_gateway.router.gateway_metrics import GatewayMetrics

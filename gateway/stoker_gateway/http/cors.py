@@ -1,6 +1,6 @@
-"""What surrounds the gateway's application: which web pages may use it."""
+"""Which web pages of other origins may read the answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
@@ -12,20 +12,20 @@ PREFLIGHT_SECONDS = 600
 """How long a browser may remember what it was told of another origin's rights."""
 
 
-def surround(app: ASGIApp, cors_origins: Sequence[str]) -> ASGIApp:
+def _nobody() -> None:
+    """Counts refusals."""
+
+
+def surround(app: ASGIApp, origins: Sequence[str], on_refused: Callable[[], None] = _nobody) -> ASGIApp:
     """CORS is outside of the origins' check: its preflights bring nothing, and a refusal needs its headers, too."""
-    app = OriginMiddleware(app, cors_origins, _nobody)
-    if not cors_origins:
+    app = OriginMiddleware(app, origins, on_refused)
+    if not origins:
         return app
     return CORSMiddleware(
         app,
-        allow_origins=cors_origins,
+        allow_origins=origins,
         allow_methods=("GET", "POST", "DELETE"),
         allow_headers=("*",),
         expose_headers=(HEADER, MESSAGES_HEADER, "Retry-After"),
         max_age=PREFLIGHT_SECONDS,
     )
-
-
-def _nobody() -> None:
-    """Counts refusals; the access log has none of them."""
