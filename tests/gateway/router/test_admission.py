@@ -72,6 +72,10 @@ def _fill(model: ServedModel) -> None:
         endpoint.load = ReplicaLoad(time.monotonic() + 1000, running=4, waiting=8, kv_cache_usage=1.0)
 
 
+def _yes() -> bool:
+    return True
+
+
 async def _until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
@@ -205,7 +209,7 @@ async def test_keys_change_with_their_file_and_keep_what_they_have_used(tmp_path
 
 
 async def test_a_request_goes_on_at_once_where_a_replica_can_take_it() -> None:
-    queue = ModelQueue(_model())
+    queue = ModelQueue(_model(), _yes)
     assert queue.try_enter(ANYONE)
     queue.leave(ANYONE)
 
@@ -249,7 +253,7 @@ async def test_a_replica_that_is_full_gets_nothing_while_another_is_not(policy: 
 
 async def test_what_waits_without_replicas_is_bounded_and_the_rest_is_told_at_once() -> None:
     model = _model(num_replicas=0, max_requests=32)
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     waiting = [asyncio.create_task(queue.wait(ANYONE)) for _ in range(50)]
     await _until(lambda: sum(task.done() for task in waiting) == 18)
     refused = [task for task in waiting if task.done()]
@@ -265,7 +269,7 @@ async def test_what_waits_without_replicas_is_bounded_and_the_rest_is_told_at_on
 
 async def test_nothing_waits_here_where_nothing_may() -> None:
     model = _model(num_replicas=1, max_requests=0)
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     _fill(model)
     assert queue.try_enter(ANYONE)
     _scale(model, 0)
@@ -275,7 +279,7 @@ async def test_nothing_waits_here_where_nothing_may() -> None:
 
 @pytest.mark.case("C102")
 async def test_who_has_waited_too_long_is_told() -> None:
-    queue = ModelQueue(_model(num_replicas=0, timeout="50ms"))
+    queue = ModelQueue(_model(num_replicas=0, timeout="50ms"), _yes)
     error = await _refusal(queue.wait(ANYONE))
     assert (error.status, error.code) == (503, "queue_timeout")
     assert len(queue) == 0
@@ -290,9 +294,23 @@ async def test_who_waits_for_a_model_that_goes_is_told() -> None:
     assert (await _refusal(waiting)).code == "model_not_found"
 
 
+async def test_who_waits_for_replicas_that_do_not_come_back_is_told_when_the_gateway_leaves() -> None:
+    admission = Admission(None)
+    busy, idle = _model(), _model(num_replicas=0)
+    idle.view = replace(idle.view, uid="other")
+    _fill(busy)
+    served, refused = (asyncio.create_task(admission.queue(model).wait(ANYONE)) for model in (busy, idle))
+    await _until(lambda: admission.num_waiting(busy) == admission.num_waiting(idle) == 1)
+    admission.may_get_replicas = lambda: False
+    assert (await _refusal(refused)).code == "draining" and not served.done()
+    assert (await _refusal(admission.queue(idle).wait(ANYONE))).status == 503
+    busy.endpoints[0].load = None
+    await served
+
+
 async def test_a_client_that_leaves_gives_its_place_to_the_next() -> None:
     model = _model()
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     _fill(model)
     first, second = (asyncio.create_task(queue.wait(ANYONE)) for _ in range(2))
     await _until(lambda: len(queue) == 2)
@@ -306,7 +324,7 @@ async def test_a_client_that_leaves_gives_its_place_to_the_next() -> None:
 
 async def test_a_client_that_leaves_as_its_turn_comes_gives_it_to_the_next() -> None:
     model = _model()
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     assert queue.try_enter(ANYONE)
     _fill(model)
     first, second = (asyncio.create_task(queue.wait(ANYONE)) for _ in range(2))
@@ -320,7 +338,7 @@ async def test_a_client_that_leaves_as_its_turn_comes_gives_it_to_the_next() -> 
 
 async def test_callers_have_their_turns_by_what_they_have_in_flight_and_not_by_how_much_they_ask() -> None:
     model = _model()
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     _fill(model)
     greedy, modest = Caller("greedy"), Caller("modest")
     order: list[str] = []
@@ -340,7 +358,7 @@ async def test_callers_have_their_turns_by_what_they_have_in_flight_and_not_by_h
 
 async def test_lower_priorities_go_first() -> None:
     model = _model()
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     _fill(model)
     batch, chat = Caller("batch", priority=10), Caller("chat", priority=0)
     order: list[str] = []
@@ -358,7 +376,7 @@ async def test_lower_priorities_go_first() -> None:
 
 async def test_a_full_queue_costs_the_caller_that_fills_it() -> None:
     model = _model(num_replicas=0, max_requests=4)
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     greedy, modest = Caller("greedy"), Caller("modest")
     of_greedy = [asyncio.create_task(queue.wait(greedy)) for _ in range(4)]
     await _until(lambda: len(queue) == 4)
@@ -372,7 +390,7 @@ async def test_a_full_queue_costs_the_caller_that_fills_it() -> None:
 
 async def test_the_place_of_a_client_that_has_just_left_is_free() -> None:
     model = _model(num_replicas=0, max_requests=1)
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     first = asyncio.create_task(queue.wait(Caller("greedy", priority=1)))
     await _until(lambda: len(queue) == 1)
     first.cancel()
@@ -385,7 +403,7 @@ async def test_the_place_of_a_client_that_has_just_left_is_free() -> None:
 
 async def test_a_thousand_clients_that_leave_take_no_place_with_them() -> None:
     model = _model(max_requests=2000)
-    queue = ModelQueue(model)
+    queue = ModelQueue(model, _yes)
     _fill(model)
     leaving = [asyncio.create_task(queue.wait(ANYONE)) for _ in range(1000)]
     await _until(lambda: len(queue) == 1000)

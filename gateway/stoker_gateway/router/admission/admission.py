@@ -1,7 +1,7 @@
 """Admission: what a request has to pass before a replica is chosen for it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stoker_gateway.router.admission.caller import ANYONE, Caller
 from stoker_gateway.router.admission.key_ring import KeyRing
@@ -18,6 +18,8 @@ class Admission:
     def __init__(self, keys: KeyRing | None) -> None:
         self._keys = keys
         self._queues: dict[str, ModelQueue] = {}
+        self.may_get_replicas: Callable[[], bool] = lambda: True
+        """Whether a model that has no replica may still get one: else nobody waits for it."""
 
     @property
     def asks_for_key(self) -> bool:
@@ -42,7 +44,7 @@ class Admission:
 
     def queue(self, model: ServedModel) -> ModelQueue:
         if (queue := self._queues.get(model.view.uid)) is None:
-            queue = self._queues[model.view.uid] = ModelQueue(model)
+            queue = self._queues[model.view.uid] = ModelQueue(model, lambda: self.may_get_replicas())
         return queue
 
     def num_waiting(self, model: ServedModel) -> int:

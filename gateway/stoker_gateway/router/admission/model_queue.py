@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stoker_engine.config import seconds
-from stoker_gateway.openai.errors import model_not_found
+from stoker_gateway.openai.errors import ApiError, draining, model_not_found
 from stoker_gateway.router.admission.caller import Caller
 from stoker_gateway.router.admission.refusals import too_many_waiting, waited_too_long
 from stoker_gateway.router.admission.room import has_room, num_serving
@@ -30,8 +31,9 @@ class ModelQueue:
     Bounded: one too many costs the caller that has the most of them. Lives on one event loop.
     """
 
-    def __init__(self, model: ServedModel) -> None:
+    def __init__(self, model: ServedModel, may_get_replicas: Callable[[], bool]) -> None:
         self._model = model
+        self._may_get_replicas = may_get_replicas
         self._waiting: dict[Caller, deque[_Waiter]] = {}
         self._num_in_flight: Counter[Caller] = Counter()
         self._last_turn: dict[Caller, int] = {}
@@ -51,6 +53,8 @@ class ModelQueue:
     async def wait(self, caller: Caller) -> None:
         """Returns when the request may go on; then `leave` must follow. Raises ApiError 503 where too many wait, or it has waited as long as one may."""
         config = self._model.view.traffic.queue
+        if self._is_in_vain():
+            raise draining()
         self._make_place(caller, config.max_requests)
         waiter = _Waiter(caller, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(caller, deque()).append(waiter)
@@ -75,11 +79,17 @@ class ModelQueue:
 
     def close(self) -> None:
         """The model is gone."""
+        self._refuse_all(model_not_found(self._name))
+
+    def _refuse_all(self, error: ApiError) -> None:
         for waiters in self._waiting.values():
             for waiter in waiters:
                 if not waiter.turn.done():
-                    waiter.turn.set_exception(model_not_found(self._name))
+                    waiter.turn.set_exception(error)
         self._waiting.clear()
+
+    def _is_in_vain(self) -> bool:
+        return num_serving(self._model, asyncio.get_running_loop().time()) == 0 and not self._may_get_replicas()
 
     @property
     def _name(self) -> str:
@@ -142,6 +152,8 @@ class ModelQueue:
 
     def _tick(self) -> None:
         self._timer = None
+        if self._is_in_vain():
+            self._refuse_all(draining())
         budget = RELEASED_PER_TICK * num_serving(self._model, asyncio.get_running_loop().time())
         while self._waiting and budget and self._has_room():
             budget -= 1
