@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stoker_engine.errors import EngineDeadError, EngineGenerateError
+from stoker_engine.errors import EngineBusyError, EngineDeadError, EngineGenerateError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.output_collector import RequestOutputCollector
 from stoker_engine.frontend.output_processor import OutputProcessor, ProcessedOutputs
@@ -173,6 +173,13 @@ async def test_a_failure_of_one_request_reaches_its_consumer_alone(processor: Ou
     assert (await other.get()).outputs[0].text == "yo"
     assert processed.request_ids_to_abort == []
     assert processor.num_requests == 1
+
+
+async def test_a_failure_by_what_others_take_of_the_engine_is_told_apart(processor: OutputProcessor, add: Callable[..., RequestOutputCollector]) -> None:
+    failing = add("r-1", output_kind=DELTA)
+    step(processor, EngineCoreOutput("r-1", [], FinishReason.ERROR, failure_message="too busy", may_be_retried=True))
+    with pytest.raises(EngineBusyError, match="too busy"):
+        await failing.get()
 
 
 async def test_the_death_of_the_engine_reaches_every_consumer_and_leaves_nothing(
