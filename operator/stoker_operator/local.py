@@ -10,7 +10,7 @@ from stoker_engine.socket_directories import SocketDirectories, local_root
 from stoker_engine.supervisor_pipe import SupervisorPipe
 from stoker_operator.display import Display, PlainDisplay
 from stoker_operator.errors import LocalError, ManifestError
-from stoker_operator.local_limits import ignored_fields
+from stoker_operator.local_limits import fields_of_gateways, ignored_fields
 from stoker_operator.manifest import load_manifests
 from stoker_operator.names import LOCAL_PORT, local_title
 from stoker_operator.plan import GatewayPlacement, Placement, ReplicaPlan, plan_gateway, plan_replica
@@ -48,7 +48,7 @@ def run_up(options: UpOptions) -> int:
         plans = _plan(deployments, [Placement(str(directories.create()), options.host, *of_one, supervisor.read_end) for of_one in pairs])
         gateway = None if gateway_place is None else plan_gateway(deployments, plans, gateway_place)
         display = _make_display()
-        for note in _notes(deployments):
+        for note in _notes(deployments, has_gateway=has_gateway):
             display.note(note)
         return asyncio.run(_supervise(Supervisor(plans, gateway, (supervisor.read_end,), display), options.question, display))
     except SocketDirectoryError as error:
@@ -63,10 +63,13 @@ def _plan(deployments: Sequence[InferenceDeployment], placements: Sequence[Place
     return [plan_replica(deployment, index, placement) for (deployment, index), placement in zip(replicas, placements, strict=True)]
 
 
-def _notes(deployments: Sequence[InferenceDeployment]) -> Iterator[str]:
+def _notes(deployments: Sequence[InferenceDeployment], *, has_gateway: bool) -> Iterator[str]:
     for deployment in deployments:
+        title = local_title(deployment.metadata.namespace, deployment.metadata.name)
         if fields := ignored_fields(deployment):
-            yield f"{local_title(deployment.metadata.namespace, deployment.metadata.name)}: ignored outside a cluster: {', '.join(fields)}"
+            yield f"{title}: ignored outside a cluster: {', '.join(fields)}"
+        if fields := [] if has_gateway else fields_of_gateways(deployment):
+            yield f"{title}: ignored without a gateway, which only several replicas have: {', '.join(fields)}"
 
 
 async def _supervise(supervisor: Supervisor, question: str | None, display: Display) -> int:

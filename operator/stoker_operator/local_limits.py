@@ -28,6 +28,11 @@ def ignored_fields(deployment: InferenceDeployment) -> list[str]:
     ]
 
 
+def fields_of_gateways(deployment: InferenceDeployment) -> list[str]:
+    """The paths of what is set and only a gateway before the replicas can do."""
+    return list(_set_fields("spec", deployment.spec, {"traffic"}))
+
+
 def refused_field(deployment: InferenceDeployment) -> tuple[Path, str] | None:
     """The path of a field without which the replicas would be others, and why it cannot be had here; None if there is none."""
     uri = deployment.spec.model.uri

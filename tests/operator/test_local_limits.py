@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from stoker_operator.errors import ManifestError
-from stoker_operator.local_limits import ignored_fields
+from stoker_operator.local_limits import fields_of_gateways, ignored_fields
 from stoker_operator.manifest import decode_manifests, load_manifests
 
 Write = Callable[[str], str]
@@ -32,6 +32,11 @@ def test_what_means_nothing_outside_a_cluster_is_listed(write_manifest: Write, m
         *("spec.accelerator", "spec.cache", "spec.sharedMemory", "spec.rollout", "spec.availability", "spec.network", "spec.monitoring"),
         *("spec.podTemplate", "spec.paused", "spec.restartedAt"),
     ]
+
+
+def test_what_only_a_gateway_does_is_listed(write_manifest: Write, manifest_text: str) -> None:
+    paths = [fields_of_gateways(load_manifests([write_manifest(manifest_text + text)])[0]) for text in ("", "  traffic: {loadBalancing: PrefixHash}\n")]
+    assert paths == [[], ["spec.traffic"]]
 
 
 def test_a_files_own_defaults_are_not_listed(write_manifest: Write, manifest_text: str) -> None:

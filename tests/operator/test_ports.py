@@ -24,7 +24,8 @@ def test_the_next_ports_skip_those_in_use(taken_port: int) -> None:
 def test_ports_end_at_the_last_one() -> None:
     with pytest.raises(
         LocalError,
-        match=r"2 free ports are needed on 127\.0\.0\.1, one for each api and engine and a gateway before several, and from 65535 to 65535 there are 1; choose a lower --port",
+        match=r"2 free ports are needed on 127\.0\.0\.1, one for each api and engine and a gateway before several, "
+        r"and from 65535 to 65535 there are 1; choose a lower --port",
     ):
         choose_ports("127.0.0.1", MAX_PORT, 2)
 

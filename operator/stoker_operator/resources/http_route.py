@@ -14,14 +14,21 @@ PARENT_KIND = "Gateway"
 def build_http_route(deployment: InferenceDeployment, route: HttpRouteConfig, context: RenderContext) -> KubeObject:
     rule: KubeObject = {"backendRefs": [_backend(deployment, route, context)]}
     if route.model_header is not None:
-        names = (deployment.served_name, *deployment.spec.model.aliases)
-        rule["matches"] = [{"headers": [{"type": "Exact", "name": route.model_header, "value": name}]} for name in names]
+        rule["matches"] = [{"headers": [{"type": "Exact", "name": route.model_header, "value": name}]} for name in _names(deployment, route)]
     if route.request_timeout:
         rule["timeouts"] = {"request": route.request_timeout}
     spec: KubeObject = {"parentRefs": [_parent(parent) for parent in route.parent_refs], "rules": [rule]}
     if route.hostnames:
         spec["hostnames"] = list(route.hostnames)
     return mark_desired(build_child(HTTP_ROUTE, deployment, context.uid, {"spec": spec}))
+
+
+def _names(deployment: InferenceDeployment, route: HttpRouteConfig) -> list[str]:
+    """What requests may call the model: Stoker's gateway knows it also by its namespace and name."""
+    names = [deployment.served_name, *deployment.spec.model.aliases]
+    if route.backend != INFERENCE_POOL.kind:
+        names.append(f"{deployment.metadata.namespace}/{deployment.metadata.name}")
+    return list(dict.fromkeys(names))
 
 
 def _parent(parent: ParentReference) -> KubeObject:

@@ -103,6 +103,13 @@ def test_a_route_may_lead_to_the_pool_for_each_of_the_models_names(render_by_kin
     assert (rule["matches"], rule["timeouts"]) == (names, {"request": "1h30m"})
 
 
+def test_a_route_to_stokers_gateway_matches_also_the_models_namespace_and_name(make_deployment: MakeDeployment, context: RenderContext) -> None:
+    deployment = make_deployment(gatewayApi={"httpRoute": ROUTE | {"modelHeader": "X-Model"}}, model={"servedName": "org/name", "aliases": ["b"]})
+    (route,) = [child for child in render_children(deployment, context) if child["kind"] == "HTTPRoute"]
+    values = [match["headers"][0]["value"] for match in route["spec"]["rules"][0]["matches"]]
+    assert values == ["org/name", "b", f"{deployment.metadata.namespace}/{deployment.metadata.name}"]
+
+
 def test_the_time_of_a_request_may_be_left_to_the_gateway(render_by_kind: RenderByKind) -> None:
     (rule,) = render_by_kind(gatewayApi={"httpRoute": ROUTE | {"requestTimeout": ""}})["HTTPRoute"]["spec"]["rules"]
     assert "timeouts" not in rule
