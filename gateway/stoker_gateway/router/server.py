@@ -81,8 +81,6 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     admission = Admission(keys)
     if config.static_models:  # a supervisor that stops the gateway stops its replicas, too: those that have gone do not come back
         admission.may_get_replicas = lambda: not lifecycle.is_leaving
-    if config.static_models:  # a supervisor that stops the gateway stops its replicas, too: those that have gone do not come back
-        admission.may_get_replicas = lambda: not lifecycle.is_leaving
     metrics = GatewayMetrics(fleet, admission)
     fleet.listeners += [admission.on_fleet_change, metrics.on_fleet_change]
     proxy = Proxy(fleet, pools, lifecycle.drain, admission, _body_memory(config))
