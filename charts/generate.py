@@ -48,6 +48,7 @@ def values_schema() -> dict[str, Any]:
     for component in ("operator", "gateway"):
         schema["properties"][component]["properties"]["logLevel"]["enum"] = list(get_args(LogLevel))
         schema["properties"][component]["properties"]["logFormat"]["enum"] = list(get_args(LogFormat))
+    schema["properties"]["operator"]["properties"]["gatewayServicePort"]["maximum"] = 65535
     gateway = schema["properties"]["gateway"]["properties"]
     gateway["maxBodyBytes"] |= {"minimum": 1024, "maximum": 1 << 30}
     gateway["autoscaling"]["properties"]["cpuUtilization"]["minimum"] = 1
