@@ -28,7 +28,7 @@ from stoker_gateway.api.responses.stored import cancel_response, delete_response
 from stoker_gateway.api.state import ApiState
 from stoker_gateway.api.tokenization import detokenize, tokenize
 from stoker_gateway.api.version import version
-from stoker_gateway.http.disconnect import ClientDisconnectedError
+from stoker_gateway.http.disconnect import CLIENT_CLOSED_REQUEST, ClientDisconnectedError
 from stoker_gateway.http.drain import DrainMiddleware
 from stoker_gateway.http.json_response import error_response
 from stoker_gateway.openai.errors import ApiError, internal_error, method_not_allowed, route_not_found
@@ -36,9 +36,6 @@ from stoker_gateway.openai.errors import ApiError, internal_error, method_not_al
 logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[ApiState, Request], Awaitable[Response]]
-
-CLIENT_CLOSED_REQUEST = 499
-"""nginx's status for a client that went away; nobody receives it."""
 
 
 async def metrics(state: ApiState, _request: Request) -> Response:

@@ -1,7 +1,5 @@
 """ObserveMiddleware: the outermost layer. Request ids, and a record of each request for those who observe them."""
 
-import re
-import secrets
 import time
 from collections.abc import Sequence
 
@@ -11,9 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stoker_gateway.api.request_record import Observer, RequestRecord, begin_record
 from stoker_gateway.api.trace_headers import trace_headers
 from stoker_gateway.http.json_response import is_messages
-from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER
-
-_ALLOWED_ID = re.compile(r"[\x21-\x7e]{1,128}")
+from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER, make_request_id
 
 
 class ObserveMiddleware:
@@ -51,9 +47,8 @@ class ObserveMiddleware:
 
 def _make_record(scope: Scope) -> RequestRecord:
     headers = Headers(scope=scope)
-    given = headers.get(HEADER, "")
     return RequestRecord(
-        request_id=given if _ALLOWED_ID.fullmatch(given) else secrets.token_hex(16),
+        request_id=make_request_id(headers.get(HEADER, "")),
         method=scope["method"],
         path=scope["raw_path"].decode("latin-1"),
         started=time.time(),

@@ -6,6 +6,9 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive
 
+CLIENT_CLOSED_REQUEST = 499
+"""The status, nginx's, where the client left before any answer; nobody receives it."""
+
 
 class ClientDisconnectedError(Exception):
     """The client closed the connection before its answer was complete; nobody reads a response."""

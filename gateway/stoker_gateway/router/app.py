@@ -1,14 +1,15 @@
 """GatewayApp: the ASGI application. The gateway's own paths, and all that is sent on by the model that it names."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from time import perf_counter
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from stoker_gateway.http.disconnect import ClientDisconnectedError
-from stoker_gateway.openai.errors import ApiError, draining, internal_error, method_not_allowed, route_not_found
+from stoker_gateway.http.disconnect import CLIENT_CLOSED_REQUEST, ClientDisconnectedError
+from stoker_gateway.http.origins import refused_origin
+from stoker_gateway.openai.errors import ApiError, draining, foreign_origin, internal_error, method_not_allowed, route_not_found
 from stoker_gateway.router.access_log import log_access
 from stoker_gateway.router.admission.admission import Admission
 from stoker_gateway.router.exchange import Exchange
@@ -19,7 +20,7 @@ from stoker_gateway.router.kept_responses import METHODS, PREFIX, ROUTE
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.models import get_model, list_models
 from stoker_gateway.router.proxy import Proxy
-from stoker_gateway.router.routed_request import CLIENT_CLOSED_REQUEST, Observer
+from stoker_gateway.router.routed_request import Observer
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class GatewayApp:
         self._lifecycle = lifecycle
         self._admission = admission
         self._metrics = metrics
+        self._origins: Collection[str] = ()
         self.observers: tuple[Observer, ...] = (log_access, metrics.observe)
         self._own: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/livez": self._livez,
@@ -74,6 +76,10 @@ class GatewayApp:
 
     def add_page(self, page: FleetPage) -> None:
         self._own |= {PAGE_PATH: page.show, EVENTS_PATH: page.tell}
+
+    def allow_origins(self, origins: Collection[str]) -> None:
+        """Whose web pages may do what changes something. Default: the gateway's own alone."""
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -104,6 +110,8 @@ class GatewayApp:
     async def _answer(self, exchange: Exchange) -> None:
         method, path = exchange.scope["method"], exchange.scope["path"]
         exchange.record.route = self._route(path)
+        if (origin := refused_origin(exchange.scope, self._origins)) is not None:
+            raise foreign_origin(origin)
         if path not in OPEN_PATHS:
             exchange.identify(self._admission.caller(exchange.headers))
         if path.startswith(PREFIX) and method not in METHODS:

@@ -4,8 +4,9 @@ import asyncio
 
 import msgspec
 
-from stoker_gateway.openai.errors import ApiError, ErrorObject
-from stoker_gateway.router.exchange import EVENT_STREAM, Exchange
+from stoker_gateway.openai.errors import ApiError, ErrorBody
+from stoker_gateway.openai.streaming import CONTENT_TYPE, HEADERS
+from stoker_gateway.router.exchange import Exchange
 
 STREAMING_PATHS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"))
 """What answers `stream: true` with a stream of events; elsewhere it means nothing."""
@@ -13,12 +14,8 @@ STREAMING_PATHS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/res
 HEARTBEAT_SECONDS = 10.0
 """A refusal that comes earlier still has a status of its own."""
 
-_HEADERS = ((b"content-type", EVENT_STREAM + b"; charset=utf-8"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+_HEADERS = ((b"content-type", CONTENT_TYPE.encode()), *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()))
 _HEARTBEAT = b": waiting\n\n"
-
-
-class _ErrorBody(msgspec.Struct):
-    error: ErrorObject
 
 
 class Heartbeats:
@@ -50,7 +47,7 @@ class Heartbeats:
 def error_of(status: int, body: bytes) -> ApiError:
     """A replica's refusal, for an answer whose head has been sent."""
     try:
-        error = msgspec.json.decode(body, type=_ErrorBody).error
+        error = msgspec.json.decode(body, type=ErrorBody).error
     except msgspec.DecodeError:
         return ApiError(f"The replica answered with the status {status}.", status=status, error_type="server_error", code="replica_failed")
     return ApiError(error.message, param=error.param, status=status, error_type=error.type, code=error.code)

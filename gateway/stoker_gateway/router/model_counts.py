@@ -3,7 +3,8 @@
 from collections import defaultdict
 
 from stoker_gateway.histogram import REQUEST_LATENCY_BUCKETS, TTFT_BUCKETS, Histogram
-from stoker_gateway.router.routed_request import CLIENT_CLOSED_REQUEST, RoutedRequest
+from stoker_gateway.http.disconnect import CLIENT_CLOSED_REQUEST
+from stoker_gateway.router.routed_request import RoutedRequest
 
 OTHER = "other"
 """Stands for every model and path that there is none of: strangers make no series."""

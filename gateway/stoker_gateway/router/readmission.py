@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.fleet import Fleet
 from stoker_gateway.router.replica_poll import ReplicaPoll
-from stoker_gateway.router.replica_probe import ProbeAnswer
+from stoker_gateway.router.replica_probe import READINESS_PATH, ProbeAnswer
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
-READINESS_PATH = "/readyz"
 
 
 async def readmit_replicas(fleet: Fleet) -> None:

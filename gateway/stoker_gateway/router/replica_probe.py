@@ -10,6 +10,8 @@ from stoker_gateway.router.fleet_view import Address
 
 logger = logging.getLogger(__name__)
 
+READINESS_PATH = "/readyz"
+
 PROBE_SECONDS = 2.0
 """From the connection to the end of the answer."""
 

@@ -1,17 +1,11 @@
 """RoutedRequest: what is known of one HTTP request to the gateway, for its line in the log and the metrics."""
 
-import re
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stoker_gateway.http.request_id import make_request_id
 from stoker_gateway.router.upstream_answer import Header
-
-_ALLOWED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-
-CLIENT_CLOSED_REQUEST = 499
-"""The status where the client left before any answer."""
 
 
 @dataclass(slots=True)
@@ -46,4 +40,4 @@ Observer = Callable[[RoutedRequest], None]
 def request_id(headers: Sequence[Header]) -> str:
     """The client's, or one of our own where that is not 1 to 128 visible ASCII characters."""
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
-    return given.decode("ascii") if _ALLOWED_ID.fullmatch(given) else secrets.token_hex(16)
+    return make_request_id(given.decode("latin-1"))

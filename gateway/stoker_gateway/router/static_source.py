@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from stoker_gateway.router.fleet_view import Address, DeploymentView, EndpointView, FleetView
-from stoker_gateway.router.replica_probe import probe
+from stoker_gateway.router.replica_probe import READINESS_PATH, probe
 from stoker_gateway.router.static_model import StaticModel
 
 POLL_SECONDS = 0.5
@@ -13,8 +13,6 @@ NOT_READY_SECONDS = 0.1
 
 MAX_SILENCES = 3
 """Polls without an answer, in a row, after which a replica counts as not ready: one that is busy may miss one. A 503 counts at once."""
-
-READINESS_PATH = "/readyz"
 
 
 class StaticSource:
