@@ -12,13 +12,13 @@ PREFLIGHT_SECONDS = 600
 """How long a browser may remember what it was told of another origin's rights."""
 
 
-def _nobody() -> None:
-    """Counts refusals."""
-
-
-def surround(app: ASGIApp, origins: Sequence[str], on_refused: Callable[[], None] = _nobody) -> ASGIApp:
+def surround(app: ASGIApp, origins: Sequence[str], on_refused: Callable[[], None]) -> ASGIApp:
     """CORS is outside of the origins' check: its preflights bring nothing, and a refusal needs its headers, too."""
-    app = OriginMiddleware(app, origins, on_refused)
+    return with_cors(OriginMiddleware(app, origins, on_refused), origins)
+
+
+def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """`app` checks itself where a page is from."""
     if not origins:
         return app
     return CORSMiddleware(

@@ -22,19 +22,21 @@ class OriginMiddleware:
         self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in _SAFE_METHODS or self._is_allowed(headers := Headers(scope=scope)):
+        if scope["type"] != "http" or (origin := refused_origin(scope, self._allowed)) is None:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "POST":
             self._on_refused()
-        await error_response(scope, foreign_origin(headers["origin"]))(scope, receive, send)
+        await error_response(scope, foreign_origin(origin))(scope, receive, send)
 
-    def _is_allowed(self, headers: Headers) -> bool:
-        """A page cannot set Sec-Fetch-Site; behind a proxy that changes Host it alone tells that the page is this server's."""
-        origin = headers.get("origin")
-        if origin is None or "*" in self._allowed or origin in self._allowed:
-            return True
-        return headers.get("sec-fetch-site") == "same-origin" or _is_of(origin, headers.get("host", ""))
+
+def refused_origin(scope: Scope, allowed: Collection[str]) -> str | None:
+    """That of a page that may not do this. A page cannot set Sec-Fetch-Site; behind a proxy that changes Host it alone tells that the page is this server's."""
+    headers = Headers(scope=scope)
+    origin = headers.get("origin")
+    if origin is None or scope["method"] in _SAFE_METHODS or "*" in allowed or origin in allowed:
+        return None
+    return None if headers.get("sec-fetch-site") == "same-origin" or _is_of(origin, headers.get("host", "")) else origin
 
 
 def _is_of(origin: str, host: str) -> bool:

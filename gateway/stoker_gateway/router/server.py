@@ -17,7 +17,7 @@ from stoker_engine.errors import ConfigError, EngineError
 from stoker_engine.exit_codes import ExitCode
 from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
-from stoker_gateway.http.cors import surround
+from stoker_gateway.http.cors import with_cors
 from stoker_gateway.http.drain import Drain, DrainReport
 from stoker_gateway.http.open_files import raise_open_files_limit
 from stoker_gateway.http.server import listen, make_server
@@ -91,7 +91,8 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     watching = asyncio.create_task(discovery.run(fleet))
     watching.add_done_callback(lambda _: lifecycle.request_abort())
     try:
-        life.report = await _serve_until_end(surround(app, config.cors_allow_origins), proxy, lifecycle, listener, feed)
+        app.allow_origins(config.cors_allow_origins)
+        life.report = await _serve_until_end(with_cors(app, config.cors_allow_origins), proxy, lifecycle, listener, feed)
     finally:
         pools.close()
         if watching_keys is not None:

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker_gateway.http.cors import surround
 from stoker_gateway.http.drain import Drain
 from stoker_gateway.http.server import listen, make_server
 from stoker_gateway.router.admission.admission import Admission
@@ -101,7 +100,7 @@ async def start_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asyn
             app = GatewayApp(fleet, proxy, lifecycle, admission, GatewayMetrics(fleet, admission))
             app.add_page(FleetPage(feed, admission))
             listener = stack.enter_context(listen("127.0.0.1", 0))
-            server = make_server(surround(app, ()), ClientProtocol)
+            server = make_server(app, ClientProtocol)
             server.config.load()
             # Without the server's own loop, which would take a fifth of a second of each test.
             accepting = await asyncio.get_running_loop().create_server(lambda: ClientProtocol(server.config, server.server_state, {}), sock=listener)

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from stoker_engine.settings import to_args
-from stoker_gateway.http.cors import surround
 from stoker_gateway.http.drain import Drain
 from stoker_gateway.http.server import make_server
 from stoker_gateway.router.admission.admission import Admission
@@ -228,7 +227,7 @@ async def start_gateway() -> AsyncIterator[StartGateway]:
             proxy = Proxy(fleet, pools, lifecycle.drain, admission, BodyMemory(max_body_bytes, memory))
             app = GatewayApp(fleet, proxy, lifecycle, admission, metrics)
             app.observers += (records.append,)
-            server = make_server(surround(app, ()), ClientProtocol)
+            server = make_server(app, ClientProtocol)
             server.config.load()
             # Without the server's own loop, which would take a fifth of a second of each test.
             accepting = await asyncio.get_running_loop().create_server(lambda: ClientProtocol(server.config, server.server_state, {}), "127.0.0.1", 0)

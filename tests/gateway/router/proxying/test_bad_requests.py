@@ -230,7 +230,8 @@ async def test_a_web_page_of_elsewhere_is_refused(start_replica: Any, start_gate
     replica = await start_replica()
     gateway = await start_gateway(replica)
     refused = await gateway.client.post("/v1/completions", json={"model": "m"}, headers={"Origin": "http://evil.example"})
-    assert refused.status_code == 403
+    assert refused.status_code == 403 and refused.headers["x-request-id"] == gateway.records[-1].request_id
+    assert (gateway.records[-1].status, gateway.records[-1].error) == (403, "origin_not_allowed")
     own = await gateway.client.post("/v1/completions", json={"model": "m"}, headers={"Origin": f"http://127.0.0.1:{gateway.port}"})
     assert own.status_code == 200
     assert replica.requests[0].header("origin") is None
