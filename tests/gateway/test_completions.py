@@ -33,6 +33,11 @@ def test_streamed_choices_of_several_prompts_join_to_the_whole_answer(api: Any) 
     assert events.num_done == 1
 
 
+def test_what_is_wrong_with_the_last_of_many_prompts_is_told_before_the_answers_to_the_others_begin(api: Any) -> None:
+    response = api.post("/v1/completions", {"prompt": [*["one"] * 200, ""], "max_tokens": 2, "stream": True})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt")
+
+
 def test_a_prompt_may_be_text_or_token_ids(api: Any, tokenizer: Tokenizer) -> None:
     token_ids = tokenizer.encode("greeting")
     texts = {api.complete(prompt)["choices"][0]["text"] for prompt in ("greeting", ["greeting"], token_ids, [token_ids])}

@@ -38,8 +38,9 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     state.check_model(request.model)
     request_id = request_id_of(http_request, "cmpl")
     params = completion_sampling_params(request, state.sampling_defaults)
+    options = request_options(request, http_request.headers, request_id)
     prompts = await _prompts(state, request, params)
-    outputs = _generate(state, prompts, params, request_options(request, http_request.headers, request_id))
+    outputs = _generate(state, await _checked(state, prompts, params, options), params, options)
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:
         return await stream_response(http_request, request_id, CompletionStream(request, request_id, choices).events(outputs))
@@ -55,6 +56,13 @@ async def _prompts(state: ApiState, request: CompletionRequest, params: Sampling
     state.check_ready()
     state.engine.admission.check_batch(len(prompts), params.n)
     return cast("list[str | list[int]]", [await truncated(state, prompt, request.truncate_prompt_tokens, params) for prompt in prompts])
+
+
+async def _checked(state: ApiState, prompts: list[str | list[int]], params: SamplingParams, options: RequestOptions) -> list[str | list[int]]:
+    """Of several prompts the token ids: what is wrong with one is told before the answer to another begins."""
+    if len(prompts) == 1:
+        return prompts
+    return [(await state.engine.process(prompt, params, options)).prompt_token_ids for prompt in prompts]
 
 
 def _generate(state: ApiState, prompts: list[str | list[int]], params: SamplingParams, options: RequestOptions) -> Outputs:
