@@ -2,30 +2,21 @@
 
 import logging
 
-from stoker_engine.log import FIELDS
+from stoker_gateway.http.access_log import log_request, logger
 from stoker_gateway.router.routed_request import RoutedRequest
 
-logger = logging.getLogger("stoker_gateway.access")
-
-MAX_PATH_CHARACTERS = 200
 QUIET_ROUTES = frozenset(("/livez", "/readyz", "/health", "/metrics", "/fleet/events"))
 
 
 def log_access(record: RoutedRequest) -> None:
-    """`POST /v1/completions 200`, and the rest as name=value, or as entries of the line's JSON object."""
     level = logging.DEBUG if record.route in QUIET_ROUTES else logging.INFO
     if logger.isEnabledFor(level):
-        fields = _fields(record)
-        words = " ".join(f"{name}={value}" for name, value in fields.items() if name not in ("method", "path", "status"))
-        logger.log(level, "%s %s %s %s", record.method, fields["path"], record.status or "-", words, extra={FIELDS: fields})
+        log_request(level, record.method, record.path, record.status, **_fields(record))
 
 
 def _fields(record: RoutedRequest) -> dict[str, object]:
-    """The path is as it came, its escapes included: no path makes a second line. What there is nothing of is left out."""
+    """What there is nothing of is left out."""
     fields: dict[str, object] = {
-        "method": record.method,
-        "path": record.path if len(record.path) <= MAX_PATH_CHARACTERS else record.path[: MAX_PATH_CHARACTERS - 1] + "…",
-        "status": record.status,
         "requestId": record.request_id,
         "seconds": round(record.seconds, 6),
         "bytes": record.num_bytes,

@@ -8,8 +8,7 @@ from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.admission.model_queue import ModelQueue
 from stoker_gateway.router.fleet import FleetChange
 from stoker_gateway.router.served_model import ServedModel
-
-Header = tuple[bytes, bytes]
+from stoker_gateway.router.upstream_answer import Header
 
 
 class Admission:
