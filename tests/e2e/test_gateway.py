@@ -81,7 +81,6 @@ def test_a_model_without_replicas_is_known(cluster: Cluster, stoker: Installatio
         assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0
 
 
-@pytest.mark.case("C096")
 def test_rollouts_scaling_and_new_gateways_are_not_noticed(cluster: Cluster, stoker: Installation, models: tuple[Deployed, Deployed], report: Report) -> None:
     first, second = models
     for what, change in (
@@ -102,6 +101,20 @@ def test_rollouts_scaling_and_new_gateways_are_not_noticed(cluster: Cluster, sto
             wait_for_streams(cluster, traffic)
         report(traffic.summary(f"through the gateway, {what}"))
         assert traffic.failures == ()
+
+
+@pytest.mark.case("C096")
+def test_three_restarts_of_a_busy_model_in_a_row_are_not_noticed(cluster: Cluster, stoker: Installation, report: Report) -> None:
+    spec = {**SPEC, "replicas": 3, "podTemplate": scripted({"tokens_per_second": 5, "default_reply": 4 * WORDS})}
+    # Each request takes 3 s.
+    with deployed(cluster, stoker.models, "busy", spec) as busy, Traffic(stoker.gateway_url, "busy", per_second=20, max_tokens=15) as traffic:
+        for number in range(3):
+            wait_for_streams(cluster, traffic)
+            busy.patch(restartedAt=str(number))
+            busy.wait_settled()
+        wait_for_streams(cluster, traffic)
+    report(traffic.summary("through the gateway, three restarts of three replicas, requests of 3 s"))
+    assert traffic.failures == ()
 
 
 def gateway_names(cluster: Cluster, stoker: Installation) -> list[str]:

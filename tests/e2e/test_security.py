@@ -12,7 +12,7 @@ from cluster.cluster import Cluster, Manifest
 from deployed import Deployed, condition_of
 from operated import Operated, answers, scripted
 from recording_proxy import RecordingProxy, recording_proxy
-from stoker_operator.cluster_kinds import POD_MONITOR
+from stoker_operator.cluster_kinds import EXTENSIONS
 from stoker_operator.names import RUN_AS_ID
 from stoker_operator.rbac import OWN_NAMESPACE, WATCHED_NAMESPACES, WHOLE_CLUSTER
 
@@ -61,8 +61,8 @@ def _policy(namespace: str) -> Manifest:
 NOT_ASKED = {
     # Asked by the API server itself, where it enforces who may block an owner's deletion.
     ("update", "inferencedeployments/finalizers", True),
-    # This cluster does not know the kind; any other child is treated alike.
-    *((verb, POD_MONITOR.plural, True) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    # This cluster does not know the kinds; any other child is treated alike.
+    *((verb, kind.plural, True) for kind in EXTENSIONS for verb in ("get", "list", "watch", "create", "patch", "delete")),
 }
 
 

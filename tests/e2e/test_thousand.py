@@ -29,7 +29,8 @@ def measured(cluster: Cluster, tmp_path: Path, report: Callable[[str], None]) ->
 
 def test_a_hundred_inference_deployments_cost_little_and_a_restart_writes_nothing(measured: Callable[[int], Cost]) -> None:
     cost = measured(100)
-    assert cost.seconds <= MAX_SECONDS / 4
+    # Mostly the API server's, which others may keep waiting; what is the operator's own is its CPU.
+    assert cost.seconds <= MAX_SECONDS
     assert cost.cpu_seconds <= MAX_CPU_SECONDS / 10
     assert cost.peak_bytes <= MAX_BYTES
     assert cost.writes_after_restart == 0
