@@ -115,7 +115,10 @@ def internal_error(message: str) -> ApiError:
 
 
 def malformed_request() -> ApiError:
-    return ApiError("This is no HTTP request.", code="invalid_http")
+    return ApiError(
+        "This is no HTTP request that can be read in one way only: it needs one Host, at most one length, and headers as RFC 9112 has them.",
+        code="invalid_http",
+    )
 
 
 def headers_too_large(max_bytes: int, max_headers: int) -> ApiError:

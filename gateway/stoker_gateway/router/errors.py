@@ -48,7 +48,3 @@ def replica_silent(seconds: float) -> ApiError:
 
 def stopping() -> ApiError:
     return unavailable("The gateway stopped before the answer was complete.", "gateway_stopping")
-
-
-def bad_host() -> ApiError:
-    return ApiError("A request has exactly one Host header.", code="invalid_http")

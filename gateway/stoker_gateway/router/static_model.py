@@ -1,5 +1,6 @@
 """StaticModel: a model and its replicas' addresses, told by a flag instead of by a cluster."""
 
+import re
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -13,6 +14,9 @@ from stoker_gateway.router.fleet_view import Address
 from stoker_gateway.router.traffic import TrafficConfig
 
 FLAG = "--static-model"
+
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
+"""A name, or an IPv6 address, which may have a zone."""
 
 
 class StaticModel(Settings, frozen=True, kw_only=True):
@@ -46,8 +50,8 @@ def parse_address(endpoint: str) -> Address:
     """Raises ConfigError."""
     host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{FLAG}: {endpoint!r} is no endpoint; write host:port with a port from 1 to 65535")
+    if not _HOST.fullmatch(host) or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{FLAG}: {endpoint!r} is no endpoint; write host:port, without http://, with a port from 1 to 65535")
     return Address(host, int(port))
 
 

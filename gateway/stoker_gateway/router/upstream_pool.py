@@ -30,10 +30,6 @@ class UpstreamPool:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    @property
-    def num_idle(self) -> int:
-        return len(self._idle)
-
     def take_idle(self) -> UpstreamConnection | None:
         while self._idle:
             connection = self._idle.pop()

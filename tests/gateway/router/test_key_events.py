@@ -13,7 +13,7 @@ import pytest
 from stoker_gateway.router.admission import key_ring
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.cluster import key_events
-from stoker_gateway.router.cluster.api_server import CallTimes, connect
+from stoker_gateway.router.cluster.api_server import connect
 from stoker_gateway.router.cluster.key_events import KeyEvents
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -30,7 +30,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def telling(path: Path, num_gateways: int) -> AsyncIterator[list[KeyRing]]:
     rings = [KeyRing(path) for _ in range(num_gateways)]
-    async with connect(CallTimes(connect=1.0, silence=1.0, whole=2.0)) as server:
+    async with connect() as server:
         work = [(ring.watch(), KeyEvents(server, "stoker-system/gateway-keys", ring).run()) for ring in rings]
         tasks = [asyncio.create_task(each) for both in work for each in both]
         try:

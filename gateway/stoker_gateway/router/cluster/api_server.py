@@ -191,7 +191,7 @@ class ApiServer:
 
 
 @contextlib.asynccontextmanager
-async def connect(times: CallTimes = CallTimes()) -> AsyncIterator[ApiServer]:
+async def connect() -> AsyncIterator[ApiServer]:
     """The cluster that we run in, else the one that the kubeconfig names ($KUBECONFIG, ~/.kube/config). Raises ConfigError."""
     configuration = Configuration()
     try:
@@ -203,7 +203,7 @@ async def connect(times: CallTimes = CallTimes()) -> AsyncIterator[ApiServer]:
     # A proxy stands in the kubeconfig or nowhere. Looking for one in the environment goes through a thread for each call.
     configuration.client_session_kwargs = {"trust_env": False}
     async with ApiClient(configuration=configuration) as client:
-        yield ApiServer(client, times)
+        yield ApiServer(client, CallTimes())
 
 
 async def _load(configuration: Configuration) -> None:
