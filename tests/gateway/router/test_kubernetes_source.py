@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from stoker_engine.errors import ConfigError
+from stoker_gateway.router.cluster import api_server as calls
 from stoker_gateway.router.cluster import mirror
 from stoker_gateway.router.cluster.api_server import CallTimes, connect
 from stoker_gateway.router.cluster.kubernetes_source import KubernetesSource, build_view
@@ -20,11 +21,11 @@ from stoker_gateway.router.traffic import TimeoutConfig, TrafficConfig
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 Manifest = dict[str, Any]
-TIMES = CallTimes(connect=1.0, silence=0.3, whole=2.0)
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "TIMES", CallTimes(connect=1.0, silence=0.3, whole=2.0))
     monkeypatch.setattr(mirror, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(mirror, "MAX_PAUSE_SECONDS", 0.1)
 
@@ -51,7 +52,7 @@ def endpoint_slice(owner: str, *endpoints: Manifest, name: str = "", namespace: 
 @asynccontextmanager
 async def watching(*namespaces: str, resync_seconds: float = 60.0) -> AsyncIterator[Fleet]:
     fleet = Fleet()
-    async with connect(TIMES) as server:
+    async with connect() as server:
         task = asyncio.create_task(KubernetesSource(server, namespaces, resync_seconds).run(fleet.update))
         try:
             yield fleet

@@ -43,6 +43,9 @@ class CallTimes:
     whole: float = 60.0
 
 
+TIMES = CallTimes()
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What is listed and watched: of a namespace (None: the cluster), with a label."""
@@ -203,7 +206,7 @@ async def connect() -> AsyncIterator[ApiServer]:
     # A proxy stands in the kubeconfig or nowhere. Looking for one in the environment goes through a thread for each call.
     configuration.client_session_kwargs = {"trust_env": False}
     async with ApiClient(configuration=configuration) as client:
-        yield ApiServer(client, CallTimes())
+        yield ApiServer(client, TIMES)
 
 
 async def _load(configuration: Configuration) -> None:
