@@ -155,6 +155,8 @@ class HttpProtocol(HttpToolsProtocol):
         elif self.pipeline:
             self.pipeline.popleft()  # the request itself, which nobody has begun with
             self._unanswered.pop()
+        elif self.cycle.response_complete:
+            self.transport.close()
         elif self.cycle.response_started:
             self.transport.abort()  # what is written now would be part of the answer
         else:

@@ -122,6 +122,23 @@ async def test_chunks_without_end_after_an_answer_end_their_connection(monkeypat
                     await asyncio.sleep(0.01)
 
 
+async def test_what_cannot_be_read_of_a_request_after_its_answer_ends_the_connection_when_that_is_sent() -> None:
+    size = 8 << 20
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    async with serving(answer) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"zz\r\n")
+        assert len(await asyncio.wait_for(reader.read(), timeout=30)) == size
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_a_connection_goes_on_when_the_rest_of_a_request_comes_after_its_answer() -> None:
     async with serving(hasty) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
