@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker_engine.errors import ConfigError
+from stoker_gateway.http.api_key import key_of
 from stoker_gateway.http.json_response import error_response
 from stoker_gateway.openai.errors import ApiError, invalid_api_key
 
@@ -86,24 +86,18 @@ class ApiKeyMiddleware:
         self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or (refusal := self._refusal(Headers(scope=scope))) is None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or (refusal := self._refusal(scope)) is None:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "POST":
             self._on_refused()
         await error_response(scope, refusal)(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> ApiError | None:
-        key = key_of(headers)
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        key = key_of(scope["headers"]).decode("latin-1")
         if not key:
             return invalid_api_key("You did not provide an API key. Send it in an Authorization header: Bearer YOUR_KEY.")
         return None if self._keys.allow(key) else invalid_api_key("Incorrect API key provided.")
-
-
-def key_of(headers: Headers) -> str:
-    """Empty where there is none."""
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" and key.strip() else headers.get("x-api-key", "")
 
 
 def _keys(content: bytes) -> Iterator[str]:

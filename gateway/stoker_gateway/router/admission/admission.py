@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
+from stoker_gateway.http.api_key import key_of
 from stoker_gateway.router.admission.caller import ANYONE, Caller
 from stoker_gateway.router.admission.key_ring import KeyRing
 from stoker_gateway.router.admission.model_queue import ModelQueue
@@ -34,7 +35,7 @@ class Admission:
 
     def caller(self, headers: Sequence[Header]) -> Caller:
         """Who asks. Raises ApiError 401."""
-        return ANYONE if self._keys is None else self._keys.find(_key_of(headers))
+        return ANYONE if self._keys is None else self._keys.find(key_of(headers))
 
     def start_request(self, caller: Caller) -> None:
         """Takes one request from the caller's budget. Raises ApiError 429 where that is used up."""
@@ -55,16 +56,3 @@ class Admission:
         for model in change.models:
             if (queue := self._queues.pop(model.view.uid, None)) is not None:
                 queue.close()
-
-
-def _key_of(headers: Sequence[Header]) -> bytes:
-    """Of `Authorization: Bearer` or, as Anthropic's clients send it, of `x-api-key`; empty where there is none."""
-    found = b""
-    for name, value in headers:
-        if name == b"authorization":
-            scheme, _, key = value.partition(b" ")
-            if scheme.lower() == b"bearer" and key.strip():
-                return key.strip()
-        elif name == b"x-api-key":
-            found = value
-    return found
