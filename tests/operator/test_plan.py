@@ -201,7 +201,7 @@ def test_the_gateway_knows_every_deployment_and_its_replicas_and_drains_as_long_
     assert first.traffic == every_field.spec.traffic and second.traffic == TrafficConfig()
     assert first.endpoints == ("127.0.0.1:8081", "127.0.0.1:8082")
     assert (second.name, second.served_name, second.endpoints) == ("other", "other", ())
-    assert config.max_body_bytes == 32 * 1024 * 1024
+    assert config.max_body_bytes == 32 * 1024 * 1024 and config.max_body_memory == 256 * 1024 * 1024
     assert config.cors_allow_origins == ("https://chat.example.org", "https://b.example")
     assert (config.port, config.drain_delay, config.drain_timeout, config.supervisor_fd) == (8080, "0s", "1m30s", 9)
     assert (config.log_level, config.log_format) == ("debug", "json")
