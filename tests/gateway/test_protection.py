@@ -69,7 +69,7 @@ def test_probes_and_metrics_need_no_key(guarded: Any, path: str) -> None:
 def test_the_openai_client_says_that_its_key_is_wrong(guarded: Any) -> None:
     client = openai.OpenAI(base_url=f"{guarded.url}/v1", api_key="wrong", max_retries=0)
     with client, pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
-        client.models.list()
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
     assert guarded.metric('stoker_requests_refused_total{model_name="m",reason="unauthorized"}') >= 1
 
 
