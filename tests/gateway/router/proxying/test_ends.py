@@ -242,3 +242,19 @@ async def test_what_is_in_flight_when_the_gateway_aborts_ends_with_an_error(star
     assert b"gateway_stopping" in (rest := await reader.read()) and rest.endswith(b"0\r\n\r\n")
     assert (await plain).json()["error"]["code"] == "gateway_stopping"
     writer.close()
+
+
+async def test_a_client_that_leaves_behind_a_request_sent_ahead_ends_its_stream_at_the_replica(
+    start_replica: Any, start_gateway: Any, wire: Any, until: Any
+) -> None:
+    replica = await start_replica(streaming(wire, then=forever))
+    gateway = await start_gateway(replica)
+    reader, writer = await gateway.connect()
+    writer.write(wire.post(b'{"model":"m","stream":true}'))
+    await reader.readuntil(ONE_EVENT)
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: gateway\r\n\r\n")
+    await writer.drain()
+    await asyncio.sleep(0.02)
+    writer.transport.abort()
+    await until(lambda: gateway.num_in_flight == 0 and replica.num_open == 0)
+    assert gateway.records[-1].error == "client_disconnected"
