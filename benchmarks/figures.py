@@ -93,15 +93,25 @@ def pictures(folder: Path) -> str:
     return f"![Throughput over concurrency, latency over load]({latest.relative_to(folder)})" if latest else ""
 
 
+def provenance(documents: Iterable[Document]) -> str:
+    """When, of which revisions and on which machines these were measured, and beside whom."""
+    in_order = sorted(documents, key=lambda each: each.machine.date)
+    occasions: dict[str, dict[str, None]] = {}
+    for document in in_order:
+        occasions.setdefault(document.machine.description, {})[document.machine.occasion] = None
+    machines = ". ".join(f"{' and '.join(of_one)}: {description}" for description, of_one in occasions.items())
+    peers = ", ".join(dict.fromkeys(version for each in in_order for version in each.peers.values()))
+    return f"{machines}; beside {peers or 'nobody'}."
+
+
 def main() -> None:
     documents = [read_document(path) for path in (map(Path, sys.argv[1:]) if sys.argv[1:] else RESULTS.glob("*.json"))]
-    machines = "; ".join(dict.fromkeys(each.machine.summary for each in sorted(documents, key=lambda each: each.machine.date)[-1:]))
-    peers = ", ".join(dict.fromkeys(version for each in documents for version in each.peers.values()))
+    shown = [each for each in documents if any(each.benchmark == benchmark for benchmark, _, _ in SUMMARY)]
     rows = latest_rows(documents)
     tables = [f"### {TABLES[name]}\n\n{markdown(of_one)}" for name, of_one in rows.items()]
     here = ROOT / "benchmarks"
-    write(here / "README.md", "all", "\n\n".join([f"{machines}; beside {peers or 'nobody'}.", *tables, pictures(here)]).strip())
-    write(ROOT / "README.md", "summary", "\n\n".join([markdown(summary(rows)), f"{machines}; beside {peers or 'nobody'}.", pictures(ROOT)]).strip())
+    write(here / "README.md", "all", "\n\n".join([provenance(documents), *tables, pictures(here)]).strip())
+    write(ROOT / "README.md", "summary", "\n\n".join([markdown(summary(rows)), provenance(shown), pictures(ROOT)]).strip())
 
 
 if __name__ == "__main__":

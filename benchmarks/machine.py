@@ -33,9 +33,18 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
+        return f"{self.occasion}: {self.description}"
+
+    @property
+    def occasion(self) -> str:
+        """The day, and what was measured."""
+        return f"{self.date[:10]}, {self.revision}"
+
+    @property
+    def description(self) -> str:
         names = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         gpu = f", {self.gpu}" if self.gpu else ""
-        return f"{self.date[:10]}, {self.revision}: {self.processor}, {self.cores} cores, {self.memory_gib:.0f} GiB{gpu}, {' '.join(self.flags)}; {names}"
+        return f"{self.processor}, {self.cores} cores, {self.memory_gib:.0f} GiB{gpu}, {' '.join(self.flags)}; {names}"
 
 
 def read_facts() -> Facts:

