@@ -17,7 +17,7 @@ REFUSED_SPECS = [
     (
         "  foo: 3",
         "foo: unknown field; allowed: model, replicas, engine, api, accelerator, cache, sharedMemory, lifecycle, rollout, traffic, availability, network, "
-        "monitoring, podTemplate, paused, restartedAt",
+        "monitoring, gatewayApi, podTemplate, paused, restartedAt",
     ),
     ("  replica: 3", "replica: unknown field; did you mean replicas?"),
     ("  engine: {maxModelLenn: 5}", "engine.maxModelLenn: unknown field; did you mean maxModelLen?"),
