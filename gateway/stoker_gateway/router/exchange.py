@@ -121,17 +121,25 @@ class Exchange:
             raise
         self.has_begun = True  # not before: who is cancelled while the client reads slowly has sent nothing
 
-    async def write(self, body: bytes, more: bool = True) -> None:  # noqa: FBT001, FBT002 - ASGI's own word
-        """Returns when the client takes it; raises nothing where the client is gone."""
+    async def write(self, body: bytes) -> None:
+        """A piece that others follow. Returns when the client takes it; raises nothing where the client is gone."""
+        self._count(body)
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self, body: bytes = b"") -> None:
+        """The last piece."""
+        self._count(body)
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _count(self, body: bytes) -> None:
         self.record.num_bytes += len(body)
         if self.tokens is not None:
             self.tokens.add(body)
         self._last_piece = body
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         await self.begin(status, [*headers, (b"content-length", b"%d" % len(body))])
-        await self.write(body, more=False)
+        await self.end(body)
 
     async def answer_json(self, body: bytes, status: int = 200) -> None:
         await self.answer(status, (JSON,), body)
@@ -142,7 +150,7 @@ class Exchange:
         if not self.has_begun:
             await self._refuse(error)
         elif self._is_event_stream:
-            await self.write(self._last_event(error), more=False)
+            await self.end(self._last_event(error))
         else:
             self.scope["extensions"][ABORT]()
             while (await self.receive())["type"] != "http.disconnect":
@@ -159,7 +167,7 @@ class Exchange:
         await self.begin(error.status, [*headers, (b"content-length", b"%d" % len(body))])
         await self.write(body)
         await self._discard_request()
-        await self.write(b"", more=False)
+        await self.end()
 
     async def _discard_request(self) -> None:
         num_bytes = 0

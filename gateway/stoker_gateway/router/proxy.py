@@ -219,11 +219,12 @@ async def _relay(exchange: Exchange, connection: UpstreamConnection, head: Respo
     else:
         await exchange.begin(head.status, _without_length(head) if head.status in _BODILESS else returned_headers(head.headers))
     connection.limit_silence(silence_seconds)
-    more = True
-    while more:
+    while True:
         piece = await connection.read()
-        more = not connection.is_complete
-        await exchange.write(piece, more=more)
+        if connection.is_complete:
+            break
+        await exchange.write(piece)
+    await exchange.end(piece)
 
 
 async def _answer(exchange: Exchange, head: ResponseHead, body: bytes) -> None:

@@ -30,7 +30,7 @@ class FleetPage:
     async def show(self, exchange: Exchange) -> None:
         if self._etag in (exchange.header(b"if-none-match") or b""):
             await exchange.begin(304, self._headers)
-            await exchange.write(b"", more=False)
+            await exchange.end()
         else:
             await exchange.answer(200, (*self._headers, (b"content-type", b"text/html; charset=utf-8")), self._body)
 
@@ -45,4 +45,4 @@ class FleetPage:
                 while (event := await watcher.next()) is not None:
                     self._admission.caller(exchange.headers)
                     await exchange.write(event)
-                await exchange.write(b"", more=False)
+                await exchange.end()

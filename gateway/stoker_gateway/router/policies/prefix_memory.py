@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from stoker_gateway.router.endpoint import Endpoint
 
 MAX_BLOCKS = 32_768
-"""Of one model: some 10 MB here, and more than the caches of ten replicas hold of different prompts of a few KiB."""
+"""Of one model: 6 to 7 MB here, and more than the caches of ten replicas hold of different prompts of a few KiB."""
 
 Holders = tuple[Endpoint, ...]
 
