@@ -3,7 +3,7 @@ one chunk per token.
 
 The highest rate that the api sustains is searched first: the one at which every token still comes in a chunk of its own. CPU time per token, of all threads of
 the api process, is measured at 70 % of it, /livez at 80 %. A first token of a chat of 1,000 tokens is measured alone, less what the engine says that it
-took, and the time that the tokenizer takes for the same text in this process.
+took, and the time that the tokenizer takes for the same text in this process, as idle before.
 """
 
 import random
@@ -205,6 +205,7 @@ def chat_prompt(tokenizer: Tokenizer, word_ids: list[int]) -> tuple[str, float]:
     num_around = len(tokenizer.encode_chat(renderer.render_chat([{"role": "user", "content": "x"}]).text)) - 1
     content = b"".join(map(tokenizer.token_bytes, word_ids[: PROMPT_LEN - num_around])).decode()
     text = renderer.render_chat([{"role": "user", "content": content}]).text
+    sleep(PROBE_SECONDS)  # as long as the server has done nothing when it is asked
     start = perf_counter()
     num_tokens = len(tokenizer.encode_chat(text))
     seconds = perf_counter() - start

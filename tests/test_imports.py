@@ -35,7 +35,7 @@ def test_the_worker_imports_of_torch_what_it_runs_and_nothing_else_heavy() -> No
 
 
 def test_stoker_up_imports_neither_a_client_nor_a_terminal_before_the_programs_start() -> None:
-    assert imported("stoker_operator.__main__", "numpy", "fastapi", "zmq", "torch", *HEAVY) == {"yaml"}
+    assert imported("stoker_operator.__main__", "numpy", "starlette", "zmq", "torch", *HEAVY) == {"yaml"}
 
 
 def imported_modules(component: str) -> set[str]:

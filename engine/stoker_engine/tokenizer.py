@@ -1,5 +1,6 @@
 """Tokenizer: text ↔ token ids ↔ bytes, for a Hugging Face directory or a GGUF file. Imports no torch."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from stoker_engine.token_spelling import make_spelling
 from stoker_engine.tokenizer_source import GenerationDefaults, TokenizerSource
 
 __all__ = ["GenerationDefaults", "Tokenizer", "count_token_ids", "load_tokenizer"]
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+"""Texts come one at a time: threads of the library's own would have nothing to share, and forbid forks."""
 
 
 class Tokenizer:
@@ -94,7 +98,8 @@ class Tokenizer:
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         try:
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            # As a batch: for one text alone the interpreter would not be let go, and nobody else served as long.
+            return self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         except TypeError:
             raise ParameterError("the text is not valid Unicode: it has a lone surrogate", "prompt") from None
 

@@ -1,10 +1,13 @@
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from stoker_engine.errors import ParameterError
 from stoker_engine.tokenizer import Tokenizer, count_token_ids
 
 SENTENCES = [
@@ -93,3 +96,19 @@ def test_loading_a_gguf_tokenizer_imports_neither_torch_nor_transformers(smollm2
         "stoker_engine.frontend.input_processor; load_tokenizer(Path(sys.argv[1])); sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", program, str(smollm2_path)], check=False).returncode == 0
+
+
+def test_others_go_on_while_a_long_text_is_tokenized(smollm2_tokenizer: Tokenizer) -> None:
+    text = "".join(f"word{number} and some more of them; " for number in range(20_000))
+    thread = threading.Thread(target=smollm2_tokenizer.encode_chat, args=(text,))
+    thread.start()
+    turns = 0
+    while thread.is_alive():
+        turns += 1
+        time.sleep(0)
+    assert turns > 100
+
+
+def test_a_text_that_is_no_unicode_is_refused(smollm2_tokenizer: Tokenizer) -> None:
+    with pytest.raises(ParameterError, match="lone surrogate"):
+        smollm2_tokenizer.encode("a\ud800b")

@@ -10,7 +10,7 @@ from stoker_engine.config import ModelConfig
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.tokenizer import Tokenizer
-from stoker_gateway.api.app import create_app
+from stoker_gateway.api.app import ApiApp
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.edge import make_edge
 from stoker_gateway.api.metrics import Metrics
@@ -68,7 +68,7 @@ async def test_the_page_may_be_left_out(tokenizer: Tokenizer) -> None:
     metrics = Metrics("m")
     engine = AsyncLLM(ClientConfig(socket_dir="/nowhere"), tokenizer, [metrics])
     config = ApiConfig(model=ModelConfig(uri="file:///models/m"), enable_playground=False)
-    app = make_edge(config).wrap(create_app(make_state(config, engine, tokenizer, metrics, Drain(1.0))), metrics)
+    app = make_edge(config).wrap(ApiApp(make_state(config, engine, tokenizer, metrics, Drain(1.0)), None), metrics)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
         response = await client.get("/")
     assert response.status_code == 404 and response.json()["error"]["code"] == "unknown_url"

@@ -49,6 +49,11 @@ class Admission:
         self._queued = queued
         self._num_preparing = 0
 
+    @property
+    def num_preparing(self) -> int:
+        """Requests that are being tokenized."""
+        return self._num_preparing
+
     @contextmanager
     def preparing(self, num_requests: int) -> Iterator[None]:
         """Counts requests that are being tokenized as queued."""

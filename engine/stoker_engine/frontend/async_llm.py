@@ -11,7 +11,7 @@ from stoker_engine.frontend.clients.async_mp import AsyncMPClient
 from stoker_engine.frontend.clients.base import ClientConfig, EngineCoreClient
 from stoker_engine.frontend.engine_control import EngineControl
 from stoker_engine.frontend.engine_status import EngineStatus
-from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, InputProcessor, RequestOptions, processing_work
+from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, MAX_INLINE_WORK_ALONE, InputProcessor, RequestOptions, processing_work
 from stoker_engine.frontend.output_collector import RequestOutputCollector
 from stoker_engine.frontend.output_handler import OutputHandler
 from stoker_engine.frontend.output_processor import OutputProcessor
@@ -170,8 +170,9 @@ class AsyncLLM:
     async def _add_request(self, client: AsyncMPClient, request: EngineCoreRequest, text: str | None, collector: RequestOutputCollector) -> None:
         parent = ParentRequest(request) if request.sampling_params.n > 1 else None
         for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
-            self._output_processor.add_request(child, text, parent, index, collector)
             await client.add_request(child)
+            # Its first output is taken in a later turn of the loop: what waits for it is made while the engine begins.
+            self._output_processor.add_request(child, text, parent, index, collector)
 
     def _start_timer(self, started: float, collector: RequestOutputCollector) -> asyncio.TimerHandle | None:
         """One per request, not one per output: what it puts ends the request where its outputs are taken."""
@@ -197,7 +198,8 @@ class AsyncLLM:
 
     async def _process(self, prompt: Prompt, params: SamplingParams, options: RequestOptions) -> EngineCoreRequest:
         processor = self._current_input_processor()
-        if processing_work(prompt, params) > MAX_INLINE_WORK:
+        is_alone = not self._live and self.admission.num_preparing == params.n
+        if processing_work(prompt, params) > (MAX_INLINE_WORK_ALONE if is_alone else MAX_INLINE_WORK):
             return await asyncio.to_thread(processor.process, prompt, params, options)
         return processor.process(prompt, params, options)
 

@@ -1,7 +1,8 @@
 """EngineRecord: what an engine has said of itself over the handshake link, and when."""
 
-import dataclasses
 import time
+
+from msgspec.structs import replace
 
 from stoker_engine.frontend.engine_status import EngineStatus
 from stoker_engine.protocol import EngineCoreReadyResponse, EnginePhase, Heartbeat, PhaseReport
@@ -27,7 +28,7 @@ class EngineRecord:
         return self._status.phase_number
 
     def status(self, *, is_connected: bool, is_given_up: bool) -> EngineStatus:
-        return dataclasses.replace(
+        return replace(
             self._status,
             is_connected=is_connected,
             is_given_up=is_given_up,
@@ -55,7 +56,7 @@ class EngineRecord:
     def take(self, report: PhaseReport | EngineCoreReadyResponse | Heartbeat) -> None:
         match report:
             case PhaseReport():
-                self._status = dataclasses.replace(
+                self._status = replace(
                     self._status,
                     phase=report.phase,
                     progress=report.progress,
@@ -68,24 +69,24 @@ class EngineRecord:
             case EngineCoreReadyResponse():
                 # An engine that sleeps says so before it says what it could do.
                 phase = EnginePhase.SLEEPING if self._status.phase is EnginePhase.SLEEPING else EnginePhase.READY
-                self._status = dataclasses.replace(self._status, phase=phase, progress=1.0, message="", ready=report)
+                self._status = replace(self._status, phase=phase, progress=1.0, message="", ready=report)
                 self._phase_since = time.monotonic()
             case Heartbeat():
                 last = self._status.heartbeat
                 if not report.num_requests or last is None or report.num_steps != last.num_steps:
                     self._last_progress = self.clock.now()
-                self._status = dataclasses.replace(self._status, heartbeat=report)
+                self._status = replace(self._status, heartbeat=report)
 
     def last_words(self, report: PhaseReport) -> None:
         """Of an engine whose end was noticed first."""
-        self._status = dataclasses.replace(self._status, phase=report.phase, message=report.message)
+        self._status = replace(self._status, phase=report.phase, message=report.message)
 
     def end(self, reason: str) -> None:
         """The engine is gone, for `reason` where it has not told a better one."""
         phase = self._status.phase if self._status.phase is EnginePhase.DRAINING else EnginePhase.FAILED
-        self._status = dataclasses.replace(self._status, phase=phase, ready=None, heartbeat=None, message=self._status.message or reason)
+        self._status = replace(self._status, phase=phase, ready=None, heartbeat=None, message=self._status.message or reason)
         self._phase_since = time.monotonic()
 
     def give_up(self, reason: str) -> None:
         """The engine is given up, for `reason` whatever it has told."""
-        self._status = dataclasses.replace(self._status, message=reason)
+        self._status = replace(self._status, message=reason)

@@ -1,7 +1,8 @@
 """EngineStatus: what an api knows of its engine, for health, tables and error messages."""
 
 import enum
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stoker_engine.protocol import HEARTBEAT_SECONDS, UNRESPONSIVE_SECONDS, EngineCoreReadyResponse, EnginePhase, Heartbeat, ModelDownload, PhaseReport
 
@@ -34,8 +35,7 @@ class EngineState(enum.StrEnum):
 _BY_PHASE = {EnginePhase.DRAINING: EngineState.DRAINING, EnginePhase.SLEEPING: EngineState.SLEEPING, EnginePhase.FAILED: EngineState.FAILED}
 
 
-@dataclass(slots=True, frozen=True)
-class EngineStatus:
+class EngineStatus(msgspec.Struct, frozen=True):
     """`phase` None: no engine has said hello yet. Seconds: `seconds` the phase has lasted, `silence` nothing was heard of the engine, `stall` it has had
     work and computed nothing, `hang_seconds` either may last.
 
@@ -56,7 +56,7 @@ class EngineStatus:
     ready: EngineCoreReadyResponse | None = None
     heartbeat: Heartbeat | None = None
     download: ModelDownload | None = None
-    start_seconds: dict[str, float] = field(default_factory=dict)
+    start_seconds: dict[str, float] = {}
 
     @property
     def state(self) -> EngineState:

@@ -5,15 +5,12 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoker_engine.errors import ConfigError
 from stoker_gateway.http.api_key import key_of
-from stoker_gateway.http.json_response import error_response
-from stoker_gateway.openai.errors import ApiError, invalid_api_key
+from stoker_gateway.openai.errors import invalid_api_key
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +48,14 @@ class ApiKeys:
         self._look()
         return self._digest(key) in self._digests
 
+    def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Raises ApiError (401) where a request's headers bring no key, or one that is not known."""
+        key = key_of(headers).decode("latin-1")
+        if not key:
+            raise invalid_api_key("You did not provide an API key. Send it in an Authorization header: Bearer YOUR_KEY.")
+        if not self.allow(key):
+            raise invalid_api_key("Incorrect API key provided.")
+
     def _digest(self, key: str) -> bytes:
         return hmac.digest(self._secret, key.encode(), "sha256")
 
@@ -75,29 +80,6 @@ class ApiKeys:
             raise ValueError(f"it is larger than {MAX_FILE_BYTES} bytes")
         self._digests = frozenset(map(self._digest, _keys(content)))
         self._identity = identity
-
-
-class ApiKeyMiddleware:
-    """Lets requests pass that bring a key, as `Authorization: Bearer` or, as Anthropic's clients do, as `x-api-key`."""
-
-    def __init__(self, app: ASGIApp, keys: ApiKeys, on_refused: Callable[[], None]) -> None:
-        self._app = app
-        self._keys = keys
-        self._on_refused = on_refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or (refusal := self._refusal(scope)) is None:
-            await self._app(scope, receive, send)
-            return
-        if scope["method"] == "POST":
-            self._on_refused()
-        await error_response(scope, refusal)(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> ApiError | None:
-        key = key_of(scope["headers"]).decode("latin-1")
-        if not key:
-            return invalid_api_key("You did not provide an API key. Send it in an Authorization header: Bearer YOUR_KEY.")
-        return None if self._keys.allow(key) else invalid_api_key("Incorrect API key provided.")
 
 
 def _keys(content: bytes) -> Iterator[str]:

@@ -1,16 +1,15 @@
-"""create_app: routes, middleware and how errors are answered."""
+"""ApiApp: the endpoints, who may call them, and how errors are answered."""
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from http import HTTPStatus
 
-from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from stoker_engine.errors import EngineError
+from stoker_gateway.api.api_keys import OPEN_PATHS, ApiKeys
 from stoker_gateway.api.chat_completions import create_chat_completion
 from stoker_gateway.api.completions import create_completion
 from stoker_gateway.api.engine_control import ENGINE_CONTROL_ROUTES
@@ -18,7 +17,7 @@ from stoker_gateway.api.engine_errors import NOT_READY_CODE, to_api_error
 from stoker_gateway.api.health import livez, readyz, startupz
 from stoker_gateway.api.load import load
 from stoker_gateway.api.messages.create import count_tokens, create_message
-from stoker_gateway.api.metrics import CONTENT_TYPE, Metrics, Refusal
+from stoker_gateway.api.metrics import CONTENT_TYPE, Refusal
 from stoker_gateway.api.models import get_model, list_models
 from stoker_gateway.api.openapi.endpoint import get_openapi
 from stoker_gateway.api.playground import playground
@@ -29,11 +28,14 @@ from stoker_gateway.api.state import ApiState
 from stoker_gateway.api.tokenization import detokenize, tokenize
 from stoker_gateway.api.version import version
 from stoker_gateway.http.disconnect import CLIENT_CLOSED_REQUEST, ClientDisconnectedError
-from stoker_gateway.http.drain import DrainMiddleware
 from stoker_gateway.http.json_response import error_response
-from stoker_gateway.openai.errors import ApiError, internal_error, method_not_allowed, route_not_found
+from stoker_gateway.http.origins import refused_origin
+from stoker_gateway.http.route_table import RouteTable
+from stoker_gateway.openai.errors import DRAINING_CODE, ApiError, draining, foreign_origin, internal_error
 
 logger = logging.getLogger(__name__)
+
+_REFUSALS: dict[int, Refusal] = {HTTPStatus.UNAUTHORIZED: Refusal.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS: Refusal.QUEUE_FULL}
 
 Endpoint = Callable[[ApiState, Request], Awaitable[Response]]
 
@@ -73,55 +75,86 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 )
 
 
-def create_app(state: ApiState) -> FastAPI:
-    """The ASGI application. It owns nothing: whoever made `state` starts and stops its engine."""
-    app = FastAPI(title="Stoker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for method, path, endpoint in (*ROUTES, *(ENGINE_CONTROL_ROUTES if state.config.enable_engine_control else ())):
-        app.add_route(path, _bind(endpoint, state, path.replace(":path", "")), methods=[method])
-    for kind in (ApiError, EngineError, ClientDisconnectedError, HTTPException, Exception):
-        app.add_exception_handler(kind, _make_error_handler(state.metrics))
-    app.add_middleware(DrainMiddleware, drain=state.drain, on_refused=partial(state.metrics.refused, Refusal.DRAINING))
-    return app
+class ApiApp:
+    """The ASGI application. It owns nothing: whoever made `state` starts and stops its engine.
 
+    One layer, as a first token passes each: routing, who may ask, draining, and how errors are answered.
+    """
 
-def _bind(endpoint: Endpoint, state: ApiState, route: str) -> Callable[[Request], Awaitable[Response]]:
-    async def handle(request: Request) -> Response:
-        if (record := current_record()) is not None:
-            record.route = route
-        return await endpoint(state, request)
+    def __init__(self, state: ApiState, api_keys: ApiKeys | None) -> None:
+        self._state = state
+        self._api_keys = api_keys
+        self._drain = state.drain
+        self._routes = RouteTable((*ROUTES, *(ENGINE_CONTROL_ROUTES if state.config.enable_engine_control else ())))
 
-    return handle
+    @property
+    def operations(self) -> tuple[tuple[str, str], ...]:
+        """The methods and paths that there are."""
+        return self._routes.operations
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Work is every POST: it is counted, and refused while the api drains. Probes, metrics and the model list go on."""
+        if scope["type"] != "http":
+            return
+        if scope["method"] != "POST":
+            await self._answer(scope, receive, send)
+        elif self._drain.admits(scope.get("client")):
+            with self._drain.in_flight():
+                await self._answer(scope, receive, send)
+        else:
+            await self._send(self._explain(scope, draining()), scope, receive, send)
 
-def _make_error_handler(metrics: Metrics) -> Callable[[Request, Exception], Awaitable[Response]]:
-    async def answer_error(request: Request, error: Exception) -> Response:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = current_record()
+        try:
+            self._check_caller(scope)
+            found = self._routes.find(scope["method"], scope["path"])
+            if record is not None:
+                record.route = found.template
+            scope["app"], scope["path_params"] = self, found.parameters
+            await self._send(await found.endpoint(self._state, Request(scope, receive)), scope, receive, send)
+        except Exception as error:
+            if record is not None and record.status:
+                raise  # an answer has begun: the server ends it with its connection
+            await self._send(self._explain(scope, error), scope, receive, send)
+
+    def _check_caller(self, scope: Scope) -> None:
+        """Raises ApiError: 403 for a page of another origin, 401 for what needs a key and brings none that is known."""
+        if (origin := refused_origin(scope, self._state.config.cors_allow_origins)) is not None:
+            raise foreign_origin(origin)
+        if self._api_keys is not None and scope["path"] not in OPEN_PATHS:
+            self._api_keys.check(scope["headers"])
+
+    async def _send(self, response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+        """An answer that begins while the api drains ends its connection."""
+        if self._drain.is_draining:
+            response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    def _explain(self, scope: Scope, error: Exception) -> Response:
         if isinstance(error, ClientDisconnectedError):
-            logger.info("%s: the client disconnected; aborted", request.state.request_id)
+            logger.info("%s: the client disconnected; aborted", scope["state"]["request_id"])
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        translated = _translate(request, error)
-        if request.method == "POST" and (refusal := _refusal(translated)) is not None:
-            metrics.refused(refusal)
-        return error_response(request.scope, translated)
-
-    return answer_error
+        translated = _translate(error)
+        if scope["method"] == "POST" and (refusal := _refusal(translated)) is not None:
+            self._state.metrics.refused(refusal)
+        return error_response(scope, translated)
 
 
 def _refusal(error: ApiError) -> Refusal | None:
     """None: the request was sent to the engine, and failed there."""
-    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return Refusal.QUEUE_FULL
+    if error.status in _REFUSALS:
+        return _REFUSALS[error.status]
     if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return Refusal.INVALID
-    return Refusal.NOT_READY if error.code == NOT_READY_CODE else None
+    return {NOT_READY_CODE: Refusal.NOT_READY, DRAINING_CODE: Refusal.DRAINING}.get(error.code or "")
 
 
-def _translate(request: Request, error: Exception) -> ApiError:
-    """What the client is told. Of a bug it learns nothing: the server logs the traceback."""
+def _translate(error: Exception) -> ApiError:
+    """What the client is told. Of a bug it learns nothing."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EngineError):
         return to_api_error(error)
-    if isinstance(error, HTTPException):  # the router's own 404 and 405
-        allowed = (error.headers or {}).get("Allow")
-        return method_not_allowed(request.method, request.url.path, allowed) if allowed else route_not_found(request.method, request.url.path)
+    logger.error("failed to answer a request", exc_info=error)
     return internal_error("The server failed to answer this request.")

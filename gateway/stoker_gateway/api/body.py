@@ -1,12 +1,15 @@
 """Reads a request's body, bounded, and checks that it says it is JSON."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
+from functools import partial
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
+from starlette.types import Receive
 
 from stoker_gateway.http.disconnect import ClientDisconnectedError
 from stoker_gateway.http.drain import Drain
+from stoker_gateway.http.protocol import BODY_IS_HERE
 from stoker_gateway.openai.errors import body_too_large, body_too_slow, unsupported_media_type
 
 CHUNK_SECONDS = 60.0
@@ -22,32 +25,36 @@ async def read_json_body(request: Request, max_body_bytes: int, drain: Drain) ->
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > max_body_bytes:
         raise body_too_large(max_body_bytes)
-    chunks: list[bytes] = []
-    size = 0
+    if BODY_IS_HERE in request.scope:
+        return await _read(request.receive, max_body_bytes, lambda: None)
     try:
-        async with drain.arrival():
-            async for chunk in _chunks(request):
-                size += len(chunk)
-                if size > max_body_bytes:
-                    raise body_too_large(max_body_bytes)
-                chunks.append(chunk)
-    except ClientDisconnect:
-        raise ClientDisconnectedError from None
-    return b"".join(chunks)
+        async with drain.arrival() as timeout:
+            return await _read(request.receive, max_body_bytes, partial(_expect_more, drain, timeout))
+    except TimeoutError:
+        raise body_too_slow(CHUNK_SECONDS) from None
 
 
-async def _chunks(request: Request) -> AsyncIterator[bytes]:
-    """Raises ApiError (408) where the next one does not come in CHUNK_SECONDS: a sender that has stopped is not waited for."""
-    stream = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(CHUNK_SECONDS):
-                chunk = await anext(stream)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise body_too_slow(CHUNK_SECONDS) from None
-        yield chunk
+async def _read(receive: Receive, max_body_bytes: int, before_each: Callable[[], None]) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    is_over = False
+    while not is_over:
+        before_each()
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnectedError
+        is_over = not message.get("more_body", False)
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > max_body_bytes:
+            raise body_too_large(max_body_bytes)
+    return b"".join(pieces)
+
+
+def _expect_more(drain: Drain, timeout: asyncio.Timeout) -> None:
+    """A sender that has stopped is not waited for: each piece has CHUNK_SECONDS, unless the drain has set another end."""
+    if not drain.is_draining:
+        timeout.reschedule(asyncio.get_running_loop().time() + CHUNK_SECONDS)
 
 
 def _check_content_type(content_type: str) -> None:

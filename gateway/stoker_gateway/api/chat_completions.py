@@ -13,6 +13,7 @@ from stoker_gateway.api.chat_delta import chat_delta, whole_message
 from stoker_gateway.api.chat_plan import ChatPlan, plan_chat
 from stoker_gateway.api.chat_stream import ChatStream
 from stoker_gateway.api.choice_reader import ChoiceReader, with_reasoning
+from stoker_gateway.api.event_stream import EventStream
 from stoker_gateway.api.generation import (
     SYSTEM_FINGERPRINT,
     last_output,
@@ -20,7 +21,6 @@ from stoker_gateway.api.generation import (
     prompt_logprobs_size,
     reading_size,
     request_options,
-    stream_response,
 )
 from stoker_gateway.api.logprobs import chat_logprobs, prompt_logprobs
 from stoker_gateway.api.prompt_text import render_chat
@@ -47,7 +47,7 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
     request_id = request_id_of(http_request, "chatcmpl")
     outputs = state.engine.generate(prompt, plan.params, request_options(request, http_request.headers, request_id))
     if request.stream:
-        return await stream_response(http_request, request_id, ChatStream(request, request_id, plan).events(outputs))
+        return EventStream(request_id, ChatStream(request, request_id, plan).events(outputs))
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
         output = await last_output(outputs)
     size = prompt_logprobs_size(output) + sum(len(choice.text) for choice in output.outputs)

@@ -17,7 +17,8 @@ from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.completion_choices import PromptChoices
 from stoker_gateway.api.completion_stream import CompletionStream
-from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size, reading_size, request_options, stream_response
+from stoker_gateway.api.event_stream import EventStream
+from stoker_gateway.api.generation import SYSTEM_FINGERPRINT, off_loop_if_long, prompt_logprobs_size, reading_size, request_options
 from stoker_gateway.api.merge import merge
 from stoker_gateway.api.prompt_truncation import truncated
 from stoker_gateway.api.sampling import completion_sampling_params
@@ -43,7 +44,7 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     outputs = _generate(state, await _checked(state, prompts, params, options), params, options)
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:
-        return await stream_response(http_request, request_id, CompletionStream(request, request_id, choices).events(outputs))
+        return EventStream(request_id, CompletionStream(request, request_id, choices).events(outputs))
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
         finished = await _finished_outputs(outputs, len(prompts))
     size = sum(map(prompt_logprobs_size, finished))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,12 @@ from starlette.types import ASGIApp
 
 from stoker_engine.errors import ConfigError
 from stoker_gateway.api.access_log import log_access
-from stoker_gateway.api.api_keys import ApiKeyMiddleware, ApiKeys
+from stoker_gateway.api.api_keys import ApiKeys
 from stoker_gateway.api.config import ApiConfig
-from stoker_gateway.api.metrics import Metrics, Refusal
+from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.observe import ObserveMiddleware
 from stoker_gateway.api.request_record import Observer
-from stoker_gateway.http.cors import surround
+from stoker_gateway.http.cors import with_cors
 
 if TYPE_CHECKING:
     from stoker_gateway.api.tracing import Tracing
@@ -31,11 +30,8 @@ class Edge:
     close: Callable[[], None]
 
     def wrap(self, app: ASGIApp, metrics: Metrics) -> ASGIApp:
-        """From the inside out: keys, origins, then CORS, whose preflights bring no key and whose headers a refusal needs too, then the record of it all."""
-        if self.api_keys is not None:
-            app = ApiKeyMiddleware(app, self.api_keys, partial(metrics.refused, Refusal.UNAUTHORIZED))
-        app = surround(app, self.cors_origins, partial(metrics.refused, Refusal.INVALID))
-        return ObserveMiddleware(app, (*self.observers, metrics.http.observe, metrics.tools.observe))
+        """CORS, whose headers a refusal needs too, then the record of it all."""
+        return ObserveMiddleware(with_cors(app, self.cors_origins), (*self.observers, metrics.http.observe, metrics.tools.observe))
 
 
 def make_edge(config: ApiConfig) -> Edge:

@@ -5,20 +5,15 @@ from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
-from starlette.responses import Response
 
 from stoker_engine.errors import EngineGenerateError, EngineNotReadyError
 from stoker_engine.finish_reason import FinishReason
 from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, RequestOptions
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_engine.version import __version__
-from stoker_gateway.api.event_stream import EventStream
 from stoker_gateway.api.request_record import current_record
 from stoker_gateway.api.trace_headers import trace_headers
-from stoker_gateway.http.disconnect import cancelled_by_disconnect
 from stoker_gateway.openai.request import GenerationRequest
-from stoker_gateway.openai.streaming import COMPLETIONS_END, StreamEnd
 
 ResultT = TypeVar("ResultT")
 
@@ -57,17 +52,6 @@ def reading_size(body: bytes) -> int:
 def prompt_logprobs_size(output: RequestOutput) -> int:
     """What it costs to show the prompt's log probabilities in the output's choices, as a size for `off_loop_if_long`."""
     return _POSITION_SIZE * len(output.prompt_logprobs or ()) * len(output.outputs)
-
-
-async def stream_response(http_request: Request, request_id: str, events: AsyncGenerator[bytes], end: StreamEnd = COMPLETIONS_END) -> Response:
-    """Waits for the first event, so that what is wrong with the request still decides the status."""
-    try:
-        async with cancelled_by_disconnect(http_request.receive):
-            first = await anext(events)
-    except BaseException:
-        await events.aclose()
-        raise
-    return EventStream(request_id, first, events, end)
 
 
 async def last_output(outputs: AsyncGenerator[RequestOutput]) -> RequestOutput:

@@ -3,13 +3,15 @@
 import time
 from collections.abc import Sequence
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker_gateway.api.request_record import Observer, RequestRecord, begin_record
 from stoker_gateway.api.trace_headers import trace_headers
 from stoker_gateway.http.json_response import is_messages
 from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER, make_request_id
+
+_HEADER, _MESSAGES_HEADER = HEADER.lower().encode(), MESSAGES_HEADER.encode()
 
 
 class ObserveMiddleware:
@@ -26,14 +28,13 @@ class ObserveMiddleware:
         record = _make_record(scope)
         scope.setdefault("state", {})["request_id"] = record.request_id
         begin_record(record)
+        request_id = record.request_id.encode()
+        id_headers = [(name, request_id) for name in ((_HEADER, _MESSAGES_HEADER) if is_messages(scope) else (_HEADER,))]
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers[HEADER] = record.request_id
-                if is_messages(scope):
-                    headers[MESSAGES_HEADER] = record.request_id
+                message["headers"] = [*message["headers"], *id_headers]
             await send(message)
 
         started = time.perf_counter()

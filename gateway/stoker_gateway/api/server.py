@@ -18,7 +18,7 @@ from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_engine.tokenizer import load_tokenizer
-from stoker_gateway.api.app import create_app
+from stoker_gateway.api.app import ApiApp
 from stoker_gateway.api.chat_format import apply_chat_template
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.edge import Edge, make_edge
@@ -77,7 +77,7 @@ async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, 
 
 async def _serve_until_end(state: ApiState, edge: Edge, listener: socket.socket) -> DrainReport | BaseException:
     """Serves until drained or until the engine client fails, then closes the connections."""
-    server = make_server(edge.wrap(create_app(state), state.metrics))
+    server = make_server(edge.wrap(ApiApp(state, edge.api_keys), state.metrics))
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", ", ".join(state.model_names), host, port)
     # What start-up made lives as long as the api: keep the collector from walking it in every full collection.

@@ -1,20 +1,14 @@
 """Which web pages of other origins may read the answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from stoker_gateway.http.origins import OriginMiddleware
 from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER
 
 PREFLIGHT_SECONDS = 600
 """How long a browser may remember what it was told of another origin's rights."""
-
-
-def surround(app: ASGIApp, origins: Sequence[str], on_refused: Callable[[], None]) -> ASGIApp:
-    """CORS is outside of the origins' check: its preflights bring nothing, and a refusal needs its headers, too."""
-    return with_cors(OriginMiddleware(app, origins, on_refused), origins)
 
 
 def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

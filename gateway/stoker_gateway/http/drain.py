@@ -7,10 +7,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from stoker_gateway.http.json_response import error_response
 from stoker_gateway.openai.errors import draining
 
 ClientAddress: TypeAlias = tuple[str, int]
@@ -99,17 +95,22 @@ class Drain:
         return True
 
     @asynccontextmanager
-    async def arrival(self) -> AsyncIterator[None]:
-        """While a request's body comes in. Raises ApiError (503) where it does not come in time for the drain: nobody is to wait for who sends half of one."""
+    async def arrival(self) -> AsyncIterator[asyncio.Timeout]:
+        """While a request's body comes in. The timeout is the caller's to set, until the drain sets it: nobody is to wait for who sends half of one.
+
+        Raises TimeoutError for the caller's time, ApiError (503) for that of the drain.
+        """
         try:
             async with asyncio.timeout(ARRIVAL_SECONDS if self.is_draining else None) as timeout:
                 self._arriving.add(timeout)
                 try:
-                    yield
+                    yield timeout
                 finally:
                     self._arriving.discard(timeout)
         except TimeoutError:
-            raise draining() from None
+            if self.is_draining:
+                raise draining() from None
+            raise
 
     def request_stop(self) -> StopStage:
         """One signal more: the first drains, the second aborts, the third is for the caller to act on."""
@@ -172,34 +173,3 @@ async def _first_of(first: asyncio.Event, second: asyncio.Event, timeout_seconds
     finally:
         for wait in waits:
             wait.cancel()
-
-
-class DrainMiddleware:
-    """Refuses new work while draining, and counts what is in flight. Work is every POST; probes, metrics and the model list go on."""
-
-    def __init__(self, app: ASGIApp, drain: Drain, on_refused: Callable[[], None]) -> None:
-        self._app = app
-        self._drain = drain
-        self._on_refused = on_refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif scope["method"] != "POST":
-            await self._app(scope, receive, self._closing(send))
-        elif self._drain.admits(scope.get("client")):
-            with self._drain.in_flight():
-                await self._app(scope, receive, self._closing(send))
-        else:
-            self._on_refused()
-            await error_response(scope, draining())(scope, receive, send)
-
-    def _closing(self, send: Send) -> Send:
-        """With `Connection: close` on a response that begins while the api drains."""
-
-        async def send_closing(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._drain.is_draining:
-                MutableHeaders(scope=message)["Connection"] = "close"
-            await send(message)
-
-        return send_closing

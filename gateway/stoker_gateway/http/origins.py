@@ -1,33 +1,13 @@
-"""OriginMiddleware: web pages of other origins may have no work done. Some POSTs of theirs a browser sends without asking first; it hides the answer alone."""
+"""Web pages of other origins may have no work done. Some POSTs of theirs a browser sends without asking first; it hides the answer alone."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from stoker_gateway.http.json_response import error_response
-from stoker_gateway.openai.errors import foreign_origin
+from starlette.types import Scope
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-
-
-class OriginMiddleware:
-    """403 for what changes something and comes from a page that is neither this host's nor of `allowed` origins. Programs send no Origin."""
-
-    def __init__(self, app: ASGIApp, allowed: Collection[str], on_refused: Callable[[], None]) -> None:
-        self._app = app
-        self._allowed = allowed
-        self._on_refused = on_refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (origin := refused_origin(scope, self._allowed)) is None:
-            await self._app(scope, receive, send)
-            return
-        if scope["method"] == "POST":
-            self._on_refused()
-        await error_response(scope, foreign_origin(origin))(scope, receive, send)
 
 
 def refused_origin(scope: Scope, allowed: Collection[str]) -> str | None:

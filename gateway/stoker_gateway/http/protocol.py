@@ -1,7 +1,7 @@
 """HTTP/1.1 on one connection: uvicorn's protocol, with a limit to what comes before a body, and errors in the API's words."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -27,6 +27,9 @@ DISCARD_SECONDS = 10.0
 """How long the rest of a request may take that was answered before all of it had come."""
 
 
+BODY_IS_HERE = "stoker.body_is_here"
+"""In a request's scope from when all of its body has come: how long the rest takes need not be watched."""
+
 MAX_READ_AHEAD = 8
 """Requests that may wait on one connection before no more is read from it: where nothing is read, nobody sees that the client has left."""
 
@@ -49,7 +52,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.parser = RequestParser(self)  # type: ignore[assignment]
+        self._requests = RequestParser(self)
+        self.parser = self._requests  # type: ignore[assignment]
         self._unanswered: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -108,8 +112,11 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._requests.is_upgrading:
+            return
         self._head_came()
         self._is_in_body = False
+        cast("dict[str, object]", self.cycle.scope)[BODY_IS_HERE] = True
         self._end_discarding()
         super().on_message_complete()
         if self.cycle.response_complete:

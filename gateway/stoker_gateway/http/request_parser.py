@@ -9,15 +9,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
-class _Callbacks:
-    """To the protocol; `is_body_only` until the message's end: its head is known already."""
+class _AfterUpgrade:
+    """Callbacks to the protocol; `is_body_only` until the message's end: its head is known already."""
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
         self._protocol = protocol
-        self.is_body_only = False
+        self.is_body_only = True
         self.on_body = protocol.on_body
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def on_message_begin(self) -> None:
         if not self.is_body_only:
@@ -36,39 +34,47 @@ class _Callbacks:
             self._protocol.on_headers_complete()
 
     def on_message_complete(self) -> None:
-        if not self.parser.should_upgrade():
-            self.is_body_only = False
-            self._protocol.on_message_complete()
+        self.is_body_only = False
+        self._protocol.on_message_complete()
 
 
 class RequestParser:
-    """What of a HttpRequestParser the protocol uses."""
+    """What of a HttpRequestParser the protocol uses. At the end of a message the protocol asks whether `is_upgrading`: then its body is still to be read."""
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
         self._protocol = protocol
-        self._callbacks = _Callbacks(protocol)
+        self._parser = _make_parser(protocol)
+
+    @property
+    def is_upgrading(self) -> bool:
+        return self._parser.should_upgrade()
 
     def feed_data(self, data: bytes) -> None:
         try:
-            self._callbacks.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._read_body(data[upgrade.args[0] :])
 
     def _read_body(self, data: bytes) -> None:
         """With a parser that is told the body's framing alone."""
         framing = b"".join(b"%s: %s\r\n" % header for header in self._protocol.headers if header[0] in _FRAMING)
-        self._callbacks = _Callbacks(self._protocol)
-        self._callbacks.is_body_only = True
+        self._parser = _make_parser(_AfterUpgrade(self._protocol))
         self.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n" + data)
 
     def get_http_version(self) -> str:
-        return self._callbacks.parser.get_http_version()
+        return self._parser.get_http_version()
 
     def get_method(self) -> bytes:
-        return self._callbacks.parser.get_method()
+        return self._parser.get_method()
 
     def should_keep_alive(self) -> bool:
-        return self._callbacks.parser.should_keep_alive()
+        return self._parser.should_keep_alive()
 
     def should_upgrade(self) -> bool:
         return False
+
+
+def _make_parser(callbacks: HttpToolsProtocol | _AfterUpgrade) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(callbacks)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser

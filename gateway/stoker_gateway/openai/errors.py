@@ -6,6 +6,7 @@ MAX_MESSAGE_CHARS = 2000
 """A character takes at most 6 bytes in JSON, so a body stays under 16 KiB."""
 MAX_NAME_CHARS = 200
 RETRY_AFTER_SECONDS = 1
+DRAINING_CODE = "draining"
 
 
 class ErrorObject(msgspec.Struct):
@@ -145,7 +146,7 @@ def timed_out(message: str) -> ApiError:
 
 
 def draining() -> ApiError:
-    error = unavailable("The server is draining; try again, and another replica will answer.", "draining")
+    error = unavailable("The server is draining; try again, and another replica will answer.", DRAINING_CODE)
     error.headers["Connection"] = "close"
     return error
 

@@ -9,7 +9,7 @@ from stoker_engine.errors import ConfigError
 from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.tokenizer import Tokenizer
-from stoker_gateway.api.app import create_app
+from stoker_gateway.api.app import ApiApp
 from stoker_gateway.api.config import ApiConfig
 from stoker_gateway.api.edge import make_edge
 from stoker_gateway.api.metrics import Metrics
@@ -30,7 +30,7 @@ async def test_a_bug_is_told_to_the_log_and_not_to_the_client(state: ApiState, m
         raise RuntimeError("/srv/secret.py: line 7")
 
     monkeypatch.setattr(Metrics, "render", fail)
-    app = make_edge(state.config).wrap(create_app(state), state.metrics)
+    app = make_edge(state.config).wrap(ApiApp(state, None), state.metrics)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with caplog.at_level(logging.DEBUG):
         async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:

@@ -58,17 +58,19 @@ class AsyncMPClient:
         self._context = zmq.asyncio.Context()
         with private_umask():
             self._handshake = HandshakeServer(self._context, addresses.handshake, self.incarnation, config=config, on_engine_lost=self._engine_lost)
-            self._input = self._context.socket(zmq.ROUTER)
+            plain = zmq.Context(self._context)
+            self._input = plain.socket(zmq.ROUTER)
             for option, value in ((zmq.LINGER, 0), (zmq.ROUTER_MANDATORY, 1), (zmq.SNDHWM, 0), (zmq.MAXMSGSIZE, MAX_OPENING_BYTES)):
                 self._input.setsockopt(option, value)
             self._input.bind(addresses.input)
-            self._output = zmq.Context(self._context).socket(zmq.PULL)
+            self._output = plain.socket(zmq.PULL)
             self._output.setsockopt(zmq.RCVHWM, 0)
             self._output.bind(addresses.output)
         self._directory.remember()
         self._route: bytes | None = None
         """Where the input link of the present engine is; None until it has opened it."""
         self._engine: bytes | None = None
+        self._newest_opening = b"", b""
         self._farewell: tuple[asyncio.TimerHandle, str] | None = None
         """The end of an engine, and why, told to its requests when its last outputs are here."""
         self._outputs = OutputQueue()
@@ -77,8 +79,9 @@ class AsyncMPClient:
         self._decoder = MessageDecoder(EngineCoreOutputs)
         self._drops = DropLog(logger)
         self._reader = MessageReader(self._output, self._take_message)
+        self._openings = MessageReader(self._input, self._take_opening)
         self._handshake.start()
-        self._tasks = [asyncio.create_task(self._receive_openings()), asyncio.create_task(self._reader.wait_for_failure())]
+        self._tasks = [asyncio.create_task(reader.wait_for_failure()) for reader in (self._reader, self._openings)]
         self._tasks.append(asyncio.create_task(self._watch_directory()))
         for task in self._tasks:
             task.add_done_callback(functools.partial(_fail_calls, self._calls))
@@ -120,7 +123,7 @@ class AsyncMPClient:
             raise EngineNotReadyError(obstacle)
         self._unanswered.sent(request.request_id, len(body))
         try:
-            await self._send(EngineCoreRequestType.ADD, [body])
+            self._send(EngineCoreRequestType.ADD, [body])
         except EngineDeadError:
             self._unanswered.forget([request.request_id])
             raise
@@ -131,7 +134,7 @@ class AsyncMPClient:
         if request_ids and self._route is not None:
             try:
                 for start in range(0, len(request_ids), IDS_PER_ABORT):
-                    await self._send(EngineCoreRequestType.ABORT, [encode(request_ids[start : start + IDS_PER_ABORT])])
+                    self._send(EngineCoreRequestType.ABORT, [encode(request_ids[start : start + IDS_PER_ABORT])])
             except EngineDeadError:
                 return  # its requests died with it
 
@@ -144,7 +147,7 @@ class AsyncMPClient:
         with self._calls.open() as (call_id, answer):
             frames = MessageEncoder().encode(UtilityRequest(call_id, method, list(args)))
             self._check_size(frames)
-            await self._send(EngineCoreRequestType.UTILITY, frames)
+            self._send(EngineCoreRequestType.UTILITY, frames)
             return await answer
 
     async def shutdown(self) -> None:
@@ -153,6 +156,7 @@ class AsyncMPClient:
         if self._farewell is not None:
             self._farewell[0].cancel()
         self._reader.close()
+        self._openings.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -169,25 +173,24 @@ class AsyncMPClient:
         if ready is not None and size > max_body_bytes(ready):
             raise ParameterError(f"a message of {size} bytes is more than the {max_body_bytes(ready)} that the engine takes")
 
-    async def _send(self, request_type: EngineCoreRequestType, frames: Sequence[bytes | memoryview]) -> None:
+    def _send(self, request_type: EngineCoreRequestType, frames: Sequence[bytes | memoryview]) -> None:
         if self._route is None:
             raise EngineDeadError(self.status.explanation)
         try:
-            await self._input.send_multipart([self._route, self.incarnation, request_type.value, *frames], zmq.NOBLOCK)
+            self._input.send_multipart([self._route, self.incarnation, request_type.value, *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # EHOSTUNREACH, EAGAIN: the peer has gone or never opened its link
             raise EngineDeadError(f"the engine cannot be reached: {error.strerror}") from error
+        finally:
+            self._openings.has_sent()
 
-    async def _receive_openings(self) -> None:
+    def _take_opening(self, frames: list[bytes]) -> None:
         """An engine opens its input link with this client's incarnation and its own identity: from then on it can be addressed."""
-        newest = b"", b""
-        while True:
-            frames = await self._input.recv_multipart()
-            if [len(frame) for frame in frames[3:]] != [8] or frames[1] != self.incarnation or frames[2] != self._handshake.identity:
-                self._drops.dropped(f"{len(frames)} frames on the input link", "no opening by the present engine for this api")
-            elif frames[2] != newest[0] or frames[3] > newest[1]:
-                newest = frames[2], frames[3]
-                self._end_farewell()
-                self._route, self._engine = frames[0], frames[2]
+        if [len(frame) for frame in frames[3:]] != [8] or frames[1] != self.incarnation or frames[2] != self._handshake.identity:
+            self._drops.dropped(f"{len(frames)} frames on the input link", "no opening by the present engine for this api")
+        elif frames[2] != self._newest_opening[0] or frames[3] > self._newest_opening[1]:
+            self._newest_opening = frames[2], frames[3]
+            self._end_farewell()
+            self._route, self._engine = frames[0], frames[2]
 
     async def _watch_directory(self) -> None:
         """Fails where a socket's path is gone: an api that nobody can reach must not look alive."""

@@ -10,8 +10,8 @@ MESSAGES_AT_ONCE = 64
 
 
 class MessageReader:
-    """For a socket that only receives, not one of zmq.asyncio, whose future for each message took 0.31 ms of a core per token where this takes 0.26.
-    Closed by its owner, before the socket.
+    """For a socket that is not one of zmq.asyncio, whose future for each message took 0.31 ms of a core per token where this takes 0.26.
+    Closed by its owner, before the socket; who sends over the same one calls `has_sent` each time.
 
     `handle` is given each message's frames. What it raises ends the reading.
     """
@@ -48,6 +48,12 @@ class MessageReader:
             return False
         self._turn = self._loop.call_soon(self.read)
         return True
+
+    def has_sent(self) -> None:
+        """What is done to the socket takes the descriptor's news: a message that has come meanwhile is looked for here."""
+        if not self._is_closed and int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._turn.cancel()
+            self._turn = self._loop.call_soon(self.read)
 
     def close(self) -> None:
         """Reads no more."""

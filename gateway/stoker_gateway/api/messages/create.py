@@ -10,7 +10,8 @@ from stoker_gateway.anthropic.protocol import TokenCount
 from stoker_gateway.anthropic.request import COUNT_TOKENS_RULES, MESSAGES_RULES, CountTokensRequest, MessagesRequest
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_plan import plan_chat
-from stoker_gateway.api.generation import last_output, off_loop_if_long, reading_size, request_options, stream_response
+from stoker_gateway.api.event_stream import EventStream
+from stoker_gateway.api.generation import last_output, off_loop_if_long, reading_size, request_options
 from stoker_gateway.api.messages.answer import MessageAnswer
 from stoker_gateway.api.messages.chat import chat_request, prompt_request
 from stoker_gateway.api.prompt_text import check_length, render_chat
@@ -39,7 +40,7 @@ async def create_message(state: ApiState, http_request: Request) -> Response:
     answer = MessageAnswer(options.request_id, request.model, plan)
     outputs = state.engine.generate(prompt, plan.params, options)
     if request.stream:
-        return await stream_response(http_request, options.request_id, answer.stream(outputs), MESSAGES_END)
+        return EventStream(options.request_id, answer.stream(outputs), MESSAGES_END)
     async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
         output = await last_output(outputs)
     size = sum(len(choice.text) for choice in output.outputs)

@@ -12,8 +12,7 @@ from stoker_gateway.http.json_response import json_response
 
 
 async def get_openapi(state: ApiState, request: Request) -> Response:
-    routes = tuple(sorted((method, route.path) for route in request.app.routes for method in route.methods - {"HEAD"}))
-    return json_response(_encoded(routes, state.model_names))
+    return json_response(_encoded(request.app.operations, state.model_names))
 
 
 @functools.lru_cache(maxsize=2)

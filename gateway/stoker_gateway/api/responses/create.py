@@ -8,7 +8,8 @@ from starlette.responses import Response as HttpResponse
 from stoker_engine.sampling_params import SamplingParams
 from stoker_gateway.api.body import read_json_body
 from stoker_gateway.api.chat_plan import plan_chat
-from stoker_gateway.api.generation import off_loop_if_long, reading_size, request_options, stream_response
+from stoker_gateway.api.event_stream import EventStream
+from stoker_gateway.api.generation import off_loop_if_long, reading_size, request_options
 from stoker_gateway.api.prompt_text import render_chat
 from stoker_gateway.api.responses.background import Work, start_in_background
 from stoker_gateway.api.responses.conversation import chat_request, own_names
@@ -58,7 +59,7 @@ async def create_response(state: ApiState, http_request: Request) -> HttpRespons
     run = ResponseRun(stored, state.responses, plan)
     outputs = state.engine.generate(prompt, plan.params, options)
     if request.stream:
-        return await stream_response(http_request, options.request_id, run.stream(outputs), RESPONSES_END)
+        return EventStream(options.request_id, run.stream(outputs), RESPONSES_END)
     async with cancelled_by_disconnect(http_request.receive):
         return json_response(encode(await run.whole(outputs)))
 

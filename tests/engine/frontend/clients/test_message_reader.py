@@ -83,6 +83,21 @@ async def test_reading_on_demand_says_whether_more_may_be_there() -> None:
             await received.wait_for(MESSAGES_AT_ONCE + 2)
 
 
+async def test_a_message_that_comes_while_another_is_sent_over_the_same_socket_is_noticed() -> None:
+    received = Received()
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as dealer:
+        router.bind(ADDRESS)
+        dealer.connect(ADDRESS)
+        async with reading(router, received) as reader:
+            dealer.send(b"first")
+            await received.wait_for(1)
+            for number in range(2, 200):
+                dealer.send(b"%d" % number)
+                router.send_multipart([received[0][0], b"answer"])  # takes the descriptor's news of it
+                reader.has_sent()
+                await received.wait_for(number)
+
+
 async def test_what_the_handler_raises_ends_the_reading_and_is_told() -> None:
     received = Received()
     with sockets() as (push, pull):
