@@ -24,6 +24,7 @@ class EventStream(Response):
         self._request_id = request_id
         self._events = events
         self._end = end
+        self._is_over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises what `events` raises before the first of them, and ClientDisconnectedError for a client that has left by then."""
@@ -39,6 +40,8 @@ class EventStream(Response):
         except ClientDisconnectedError:
             if not is_begun:
                 raise
+            if self._is_over:
+                return  # a server says the same of a client that has its whole answer
             logger.info("%s: the client disconnected; aborted", self._request_id)
         finally:
             await self._events.aclose()
@@ -51,4 +54,5 @@ class EventStream(Response):
         except EngineError as error:
             logger.warning("%s: failed in mid-stream: %s", self._request_id, error)
             tail = self._end.done if self._end.failed is None else self._end.failed(to_api_error(error))
+        self._is_over = True
         await send({"type": "http.response.body", "body": tail, "more_body": False})

@@ -68,6 +68,11 @@ class HttpProtocol(HttpToolsProtocol):
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
+        # What refers to this connection, and it to them, would wait for the garbage collector: it stops everybody for 0.1 s where many connections come and go.
+        for cycle in (self.cycle, *self._unanswered):
+            if cycle is not None:
+                cycle.on_response = _nothing
+        self._requests.close()
 
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), MAX_PARSED_BYTES):
@@ -178,6 +183,10 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(self._refusal)
             self.transport.close()
+
+
+def _nothing() -> None:
+    """Nobody waits for the end of an answer whose connection is gone."""
 
 
 def _response(error: ApiError) -> bytes:

@@ -45,6 +45,10 @@ class RequestParser:
         self._protocol = protocol
         self._parser = _make_parser(protocol)
 
+    def close(self) -> None:
+        """Lets go of the protocol, to which it belongs."""
+        del self._parser, self._protocol
+
     @property
     def is_upgrading(self) -> bool:
         return self._parser.should_upgrade()

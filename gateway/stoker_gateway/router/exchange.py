@@ -36,13 +36,13 @@ class Exchange:
     """`headers` are the request's; the names are lower case."""
 
     __slots__ = (
+        "_end_waiting",
         "_is_event_stream",
         "_last_piece",
         "_lifecycle",
         "_send",
         "asked_bytes",
         "caller",
-        "end_waiting",
         "has_begun",
         "headers",
         "receive",
@@ -61,8 +61,7 @@ class Exchange:
         self.record = RoutedRequest(request_id(self.headers), scope["method"], scope["raw_path"].decode("latin-1"))
         self.has_begun = False
         """Whether the answer's head was sent."""
-        self.end_waiting: Callable[[], None] = _nothing
-        """Called before an answer is sent on: nothing else is sent from then on."""
+        self._end_waiting: Callable[[], None] = _nothing
         self.caller = ANYONE
         self.asked_bytes = 0
         """How long the request is that a replica has taken on, or may have."""
@@ -70,6 +69,14 @@ class Exchange:
         """Counts what the answer costs, where anyone wants to know."""
         self._is_event_stream = False
         self._last_piece = b""
+
+    def at_end_of_waiting(self, call: Callable[[], None]) -> None:
+        self._end_waiting = call
+
+    def end_waiting(self) -> None:
+        """Before an answer is sent on: nothing else is sent from then on."""
+        end, self._end_waiting = self._end_waiting, _nothing
+        end()
 
     @property
     def client(self) -> str | None:

@@ -117,7 +117,7 @@ class Proxy:
     async def _forward_in_turn(self, exchange: Exchange, model: ServedModel, body: RequestBody) -> None:
         queue = self._admission.queue(model)
         if body.is_stream and exchange.scope["path"] in STREAMING_PATHS:
-            exchange.end_waiting = Heartbeats(exchange).stop
+            exchange.at_end_of_waiting(Heartbeats(exchange).stop)
         try:
             if not queue.try_enter(exchange.caller):
                 await queue.wait(exchange.caller)
