@@ -15,12 +15,17 @@ from stoker_gateway.openai import streaming
 logger = logging.getLogger(__name__)
 
 
+_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in {**streaming.HEADERS, "Content-Type": streaming.CONTENT_TYPE}.items())
+"""Encoded once: a first token waits for what is done before it."""
+
+
 class EventStream(Response):
     """Nothing is sent before the first event: what is wrong with the request still decides the status. `end` comes exactly once."""
 
     def __init__(self, request_id: str, events: AsyncGenerator[bytes], end: streaming.StreamEnd = streaming.COMPLETIONS_END) -> None:
-        super().__init__(media_type=streaming.CONTENT_TYPE, headers=streaming.HEADERS)
-        del self.headers["content-length"]
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = [*_HEADERS]
         self._request_id = request_id
         self._events = events
         self._end = end

@@ -1,9 +1,11 @@
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from stoker_gateway.http import protocol
 from stoker_gateway.http.server import listen, make_server
@@ -61,6 +63,24 @@ async def test_a_head_that_never_ends_ends_its_connection(port: int, begun: byte
     assert await asyncio.wait_for(reader.read(), timeout=30) == b""
     writer.close()
     await writer.wait_closed()
+
+
+async def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:
+    async with serving(echo) as port:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
+                assert (await asyncio.wait_for(reader.read(), timeout=30)).endswith(b"hi")
+                writer.close()
+                await writer.wait_closed()
+            async with asyncio.timeout(30):
+                while any(isinstance(thing, protocol.HttpProtocol | RequestResponseCycle) for thing in gc.get_objects()):
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
 
 
 async def test_an_upgrade_to_another_protocol_is_no_news_for_the_log(port: int, caplog: pytest.LogCaptureFixture) -> None:
