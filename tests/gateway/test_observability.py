@@ -2,17 +2,14 @@ import json
 import signal
 import socket
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from stoker_engine.testing import FakeEngineCore, Script, fake_engine_config
@@ -30,40 +27,6 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_toke
 
 
 @dataclass
-class Collector:
-    """An OTLP receiver over HTTP."""
-
-    requests: list[ExportTraceServiceRequest] = field(default_factory=list)
-    paths: set[str] = field(default_factory=set)
-    url: str = ""
-
-    def spans(self) -> list[Any]:
-        return [span for request in self.requests for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
-
-
-@pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    collector = Collector()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            collector.requests.append(ExportTraceServiceRequest.FromString(body))
-            collector.paths.add(self.path)
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        collector.url = f"http://127.0.0.1:{server.server_port}"
-        yield collector
-        server.shutdown()
-
-
-@dataclass
 class Seen:
     """What an api has told by the time it has ended."""
 
@@ -73,19 +36,11 @@ class Seen:
     answers: dict[str, httpx.Response]
     began: float
     ended: float
+    attributes_of: Callable[[Any], dict[str, Any]]
 
     def line(self, name: str) -> dict[str, Any]:
         (line,) = [line for line in self.lines if line.get("requestId") == name]
         return line
-
-
-def attributes_of(entries: Any) -> dict[str, Any]:
-    found = {}
-    for entry in entries:
-        kind = entry.value.WhichOneof("value")
-        value = getattr(entry.value, kind)
-        found[entry.key] = [item.string_value for item in value.values] if kind == "array_value" else value
-    return found
 
 
 def ask(client: httpx.Client) -> dict[str, httpx.Response]:
@@ -128,15 +83,17 @@ def run(api: subprocess.Popen[bytes], port: int, socket_dir: str, wait_for: Call
 
 
 @pytest.fixture(scope="module")
-def seen(make_spawn_api: Callable[..., Any], collector: Collector, free_port: Callable[[], int], wait_for: Callable[..., None]) -> Seen:
+def seen(make_spawn_api: Callable[..., Any], collector: Any, free_port: Callable[[], int], wait_for: Callable[..., None]) -> Seen:
     with make_spawn_api() as (spawn, directory):
         log, port = Path(directory, "api.log"), free_port()
         with log.open("wb") as file:
             settings = {"log_level": "info", "log_format": "json", "otlp_endpoint": collector.url, "port": port}
             answers, began = run(spawn(directory, stderr=file.fileno(), **settings), port, directory, wait_for)
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    spans = {attributes_of(span.attributes)["stoker.request.id"]: span for span in collector.spans()}
-    return Seen(lines, spans, attributes_of(collector.requests[0].resource_spans[0].resource.attributes), answers, began, time.time())
+    spans = {collector.attributes(span.attributes)["stoker.request.id"]: span for span in collector.spans()}
+    return Seen(
+        lines, spans, collector.attributes(collector.requests[0].resource_spans[0].resource.attributes), answers, began, time.time(), collector.attributes
+    )
 
 
 @pytest.mark.case("C016")
@@ -172,7 +129,7 @@ def test_probes_are_not_logged_at_this_level(seen: Seen) -> None:
     assert "probe" not in [line.get("requestId") for line in seen.lines]
 
 
-def test_each_piece_of_work_has_one_span(seen: Seen, collector: Collector) -> None:
+def test_each_piece_of_work_has_one_span(seen: Seen, collector: Any) -> None:
     assert sorted(seen.spans) == sorted(["batch", "left", "nowhere", "streamed", "whole", "wrong", *MALFORMED]) and len(collector.spans()) == len(seen.spans)
     assert collector.paths == {"/v1/traces"} and seen.resource["service.name"] == "stoker-api"
 
@@ -185,7 +142,7 @@ def test_a_span_is_the_child_of_the_clients(seen: Seen) -> None:
 def test_a_span_has_the_names_that_the_conventions_have(seen: Seen) -> None:
     known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     span = seen.spans["whole"]
-    attributes = attributes_of(span.attributes)
+    attributes = seen.attributes_of(span.attributes)
     assert {name for name in attributes if name.startswith("gen_ai.") and not name.startswith("gen_ai.latency.")} <= known
     usage = seen.answers["whole"].json()["usage"]
     assert span.name == "chat m" and span.kind == 2
@@ -213,12 +170,12 @@ def test_the_engines_times_are_events_within_the_span(seen: Seen) -> None:
     assert [event.name for event in span.events] == ["queue", "prefill", "decode"]
     assert span.start_time_unix_nano <= queue.time_unix_nano <= prefill.time_unix_nano <= decode.time_unix_nano <= span.end_time_unix_nano
     assert seen.began * 1e9 <= span.start_time_unix_nano and span.end_time_unix_nano <= seen.ended * 1e9
-    assert attributes_of(decode.attributes)["seconds"] >= 4 * 0.005
+    assert seen.attributes_of(decode.attributes)["seconds"] >= 4 * 0.005
     assert len(seen.spans["streamed"].events) == 6
 
 
 def test_a_refused_request_is_an_error_without_a_model(seen: Seen) -> None:
-    wrong = attributes_of(seen.spans["wrong"].attributes)
+    wrong = seen.attributes_of(seen.spans["wrong"].attributes)
     assert (seen.spans["wrong"].name, wrong["error.type"], wrong["http.response.status_code"]) == ("POST /v1/chat/completions", "400", 400)
     assert seen.spans["nowhere"].name == "POST"
 

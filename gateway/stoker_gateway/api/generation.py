@@ -12,7 +12,7 @@ from stoker_engine.frontend.input_processor import MAX_INLINE_WORK, RequestOptio
 from stoker_engine.outputs import CompletionOutput, RequestOutput
 from stoker_engine.version import __version__
 from stoker_gateway.api.request_record import current_record
-from stoker_gateway.api.trace_headers import trace_headers
+from stoker_gateway.http.trace_headers import trace_headers
 from stoker_gateway.openai.request import GenerationRequest
 
 ResultT = TypeVar("ResultT")

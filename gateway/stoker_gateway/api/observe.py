@@ -7,9 +7,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker_gateway.api.request_record import Observer, RequestRecord, begin_record
-from stoker_gateway.api.trace_headers import trace_headers
 from stoker_gateway.http.json_response import is_messages
 from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER, make_request_id
+from stoker_gateway.http.trace_headers import trace_headers
 
 _HEADER, _MESSAGES_HEADER = HEADER.lower().encode(), MESSAGES_HEADER.encode()
 

@@ -1,67 +1,32 @@
-"""OpenTelemetry: one span per request, made when it has ended, with what the engine says of its times. Only imported where a collector is named."""
+"""One span per request of the api, made when it has ended, with what the engine says of its times. Only imported where a collector is named."""
 
-import os
-import threading
 from collections.abc import Iterator
-from importlib.metadata import version
-from urllib.parse import urlsplit
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import Span, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from stoker_engine.stats import FinishedRequestStats
 from stoker_gateway.api.request_record import RequestRecord
 from stoker_gateway.api.span_attributes import latency_attributes, request_attributes, response_attributes, span_name
-
-EXPORT_SECONDS = 3.0
-"""A collector that does not answer for so long costs the spans that it was sent, and nobody anything else."""
-
-
-CLOSE_SECONDS = 3.0
+from stoker_gateway.http.traces import Traces, nanoseconds
 
 
 class Tracing:
-    """Spans go out in batches, from a thread. The environment's OTEL_… variables hold: the service's name, the sampler, headers for the collector."""
+    """Work is every POST."""
 
     def __init__(self, endpoint: str) -> None:
-        self._provider = TracerProvider(resource=Resource.create(_resource_attributes()), shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(endpoint=traces_url(endpoint), timeout=EXPORT_SECONDS)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._provider.get_tracer("stoker_gateway")
-        self._propagator = TraceContextTextMapPropagator()
+        self._traces = Traces(endpoint, "stoker-api")
 
     def observe(self, record: RequestRecord) -> None:
-        """Work is every POST; the client's own span, where it sent one, is the parent."""
         if record.method != "POST":
             return
-        context = self._propagator.extract(record.trace_headers)
-        span = self._tracer.start_span(span_name(record), context, SpanKind.SERVER, start_time=_nanoseconds(record.started))
+        span = self._traces.start(span_name(record), record.trace_headers, record.started)
         if span.is_recording():
             _describe(span, record)
-        span.end(_nanoseconds(record.started + record.seconds))
+        span.end(nanoseconds(record.started + record.seconds))
 
     def close(self) -> None:
-        """Sends what is left; blocks for CLOSE_SECONDS at most. A collector that is away is not to hold up the end."""
-        closing = threading.Thread(target=self._provider.shutdown, name="close-tracing", daemon=True)
-        closing.start()
-        closing.join(CLOSE_SECONDS)
-
-
-def _resource_attributes() -> dict[str, AttributeValue]:
-    """Who sends the spans: the program, and the pod where it is in one. What the environment's variables say of these wins."""
-    pod = {"k8s.pod.name": os.environ.get("POD_NAME"), "k8s.namespace.name": os.environ.get("POD_NAMESPACE")}
-    own = {"service.name": "stoker-api", "service.version": version("stoker"), **{name: value for name, value in pod.items() if value}}
-    return {**own, **OTELResourceDetector().detect().attributes}
-
-
-def traces_url(endpoint: str) -> str:
-    """An endpoint without a path gets the one that OTLP over HTTP has for traces."""
-    return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + "/v1/traces"
+        self._traces.close()
 
 
 def _describe(span: Span, record: RequestRecord) -> None:
@@ -71,7 +36,7 @@ def _describe(span: Span, record: RequestRecord) -> None:
     for index, stats in enumerate(record.finished):
         for name, begin, seconds in _phases(stats):
             attributes: dict[str, AttributeValue] = {"seconds": seconds, "choice": index}
-            span.add_event(name, attributes, _nanoseconds(begin))
+            span.add_event(name, attributes, nanoseconds(begin))
 
 
 def _phases(stats: FinishedRequestStats) -> Iterator[tuple[str, float, float]]:
@@ -85,7 +50,3 @@ def _phases(stats: FinishedRequestStats) -> Iterator[tuple[str, float, float]]:
     yield "queue", first_token - prefill - queue, queue
     yield "prefill", first_token - prefill, prefill
     yield "decode", first_token, decode
-
-
-def _nanoseconds(seconds: float) -> int:
-    return int(seconds * 1e9)

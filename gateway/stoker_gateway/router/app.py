@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -21,6 +22,9 @@ from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.models import get_model, list_models
 from stoker_gateway.router.proxy import Proxy
 from stoker_gateway.router.routed_request import Observer
+
+if TYPE_CHECKING:
+    from stoker_gateway.router.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +69,7 @@ class GatewayApp:
         self._admission = admission
         self._metrics = metrics
         self._origins: Collection[str] = ()
+        self._tracing: Tracing | None = None
         self.observers: tuple[Observer, ...] = (log_access, metrics.observe)
         self._own: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/livez": self._livez,
@@ -80,6 +85,11 @@ class GatewayApp:
     def allow_origins(self, origins: Collection[str]) -> None:
         """Whose web pages may do what changes something. Default: the gateway's own alone."""
         self._origins = origins
+
+    def trace(self, tracing: "Tracing") -> None:
+        """Each POST gets a span."""
+        self._tracing = tracing
+        self.observers += (tracing.observe,)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -110,6 +120,8 @@ class GatewayApp:
     async def _answer(self, exchange: Exchange) -> None:
         method, path = exchange.scope["method"], exchange.scope["path"]
         exchange.record.route = self._route(path)
+        if self._tracing is not None:
+            exchange.headers = self._tracing.begin(exchange.record, exchange.headers)
         if (origin := refused_origin(exchange.scope, self._origins)) is not None:
             raise foreign_origin(origin)
         if path not in OPEN_PATHS:

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from stoker_engine.config import Duration, DurationBounds, LogFormatSetting, LogLevelSetting
 from stoker_engine.settings import Settings, to_the_end
-from stoker_gateway.http.urls import Origin
+from stoker_gateway.http.urls import Endpoint, Origin
 
 Namespace = Annotated[str, Meta(pattern=to_the_end(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), max_length=63)]
 
@@ -40,6 +40,9 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
         tuple[Origin, ...],
         Meta(max_length=64, description="Origins whose web pages may call the gateway from a browser; * is any. Default: none but the gateway's own."),
     ] = ()
+    otlp_endpoint: Annotated[
+        Endpoint | None, Meta(description="OpenTelemetry collector that gets one span per request by OTLP over HTTP. Default: none are made.")
+    ] = None
     log_level: LogLevelSetting = "info"
     log_format: LogFormatSetting = "text"
 

@@ -3,9 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from stoker_gateway.http.request_id import make_request_id
 from stoker_gateway.router.upstream_answer import Header
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 @dataclass(slots=True)
@@ -13,7 +17,8 @@ class RoutedRequest:
     """`seconds` until its end, `first_byte_seconds` until the head of its answer; `model` is the model's first name, empty where there is none of the name.
 
     `error` says in a word why an answer was not as it should be. `num_bytes` of the answer's body. `attempts` counts the replicas that were tried,
-    `endpoint` is the last of them. `key_name` is the name of the API key; `num_tokens` is counted where the key has a budget of tokens.
+    `endpoint` is the last of them. `key_name` is the name of the API key; `num_tokens` is counted where the key has a budget of tokens. `span` is
+    None where nobody collects them.
     """
 
     request_id: str
@@ -31,6 +36,7 @@ class RoutedRequest:
     error: str = ""
     key_name: str = ""
     num_tokens: int = 0
+    span: "Span | None" = None
 
 
 Observer = Callable[[RoutedRequest], None]

@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 from starlette.types import ASGIApp
@@ -36,6 +37,9 @@ from stoker_gateway.router.gateway_metrics import GatewayMetrics
 from stoker_gateway.router.lifecycle import Lifecycle
 from stoker_gateway.router.proxy import Proxy
 from stoker_gateway.router.upstream_pools import UpstreamPools
+
+if TYPE_CHECKING:
+    from stoker_gateway.router.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +77,7 @@ def run(config: GatewayConfig) -> ExitCode:
 
 
 async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | None, listener: socket.socket, life: _Life) -> None:
+    tracing = None if config.otlp_endpoint is None else _make_tracing(config.otlp_endpoint)
     lifecycle = Lifecycle(Drain(seconds(config.drain_timeout)), seconds(config.drain_delay))
     StopRequests(lifecycle, lifecycle.drain, config.termination_message_path).watch(config.supervisor_fd)
     fleet = life.fleet
@@ -87,6 +92,8 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
     app = GatewayApp(fleet, proxy, lifecycle, admission, metrics)
     feed = FleetFeed(fleet, admission)
     app.add_page(FleetPage(feed, admission))
+    if tracing is not None:
+        app.trace(tracing)
     watching_keys = None if keys is None else asyncio.create_task(keys.watch())
     watching = asyncio.create_task(discovery.run(fleet))
     watching.add_done_callback(lambda _: lifecycle.request_abort())
@@ -99,8 +106,19 @@ async def _serve(config: GatewayConfig, discovery: Discovery, keys: KeyRing | No
             watching_keys.cancel()
         if not watching.done():
             watching.cancel()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
     if not watching.cancelled() and watching.done():
         watching.result()  # discovery never ends by itself
+
+
+def _make_tracing(endpoint: str) -> "Tracing":
+    """Imported here: whoever wants no traces need not have OpenTelemetry."""
+    try:
+        from stoker_gateway.router.tracing import Tracing
+    except ImportError as error:
+        raise ConfigError(f"--otlp-endpoint: {error}; install stoker[otel], or leave it out") from error
+    return Tracing(endpoint)
 
 
 def _body_memory(config: GatewayConfig) -> BodyMemory:

@@ -1,6 +1,6 @@
 import pytest
 
-from stoker_gateway.api.tracing import Tracing, traces_url
+from stoker_gateway.http.traces import Traces, traces_url
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_the_services_name_is_what_the_environment_says(variables: dict[str, str
         monkeypatch.delenv(variable, raising=False)
     for variable, value in {**variables, "POD_NAME": "pod"}.items():
         monkeypatch.setenv(variable, value)
-    tracing = Tracing("http://127.0.0.1:9")
+    tracing = Traces("http://127.0.0.1:9", "stoker-api")
     attributes = tracing._provider.resource.attributes
     tracing.close()
     assert (attributes["service.name"], attributes["k8s.pod.name"]) == (name, "pod")
