@@ -36,7 +36,7 @@ MODEL = "fake"
 NUM_EVENTS = 50
 NUM_CHUNKS = NUM_EVENTS + 1
 """With [DONE]."""
-RATES = (5, 10, 20, 30, 40, 60, 80, 100, 130, 160, 200)
+RATES = (5, 10, 20, 30, 40, 60, 80, 100, 130, 160, 200, 240, 280, 320, 360, 400, 500)
 """Streams that begin in a second."""
 MAX_BUSY = 0.70
 SECONDS = 10.0
