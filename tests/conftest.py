@@ -56,6 +56,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield hub
 
 
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Any]:
+    """An OpenTelemetry Collector."""
+    with _load("otlp_collector").run_collector() as collector:
+        yield collector
+
+
 @pytest.fixture(scope="session")
 def make_model_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], Path]:
     """`make_model_directory(vocab_size, num_token_ids)`: a tiny random Llama."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker_gateway.api.request_record import Observer, RequestRecord, begin_record
@@ -11,7 +10,8 @@ from stoker_gateway.http.json_response import is_messages
 from stoker_gateway.http.request_id import HEADER, MESSAGES_HEADER, make_request_id
 from stoker_gateway.http.trace_headers import trace_headers
 
-_HEADER, _MESSAGES_HEADER = HEADER.lower().encode(), MESSAGES_HEADER.encode()
+_NAME = HEADER.lower()
+_HEADER, _MESSAGES_HEADER = _NAME.encode(), MESSAGES_HEADER.encode()
 
 
 class ObserveMiddleware:
@@ -47,9 +47,10 @@ class ObserveMiddleware:
 
 
 def _make_record(scope: Scope) -> RequestRecord:
-    headers = Headers(scope=scope)
+    # Of several of a name, the first.
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
     return RequestRecord(
-        request_id=make_request_id(headers.get(HEADER, "")),
+        request_id=make_request_id(headers.get(_NAME, "")),
         method=scope["method"],
         path=scope["raw_path"].decode("latin-1"),
         started=time.time(),

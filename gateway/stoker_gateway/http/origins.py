@@ -12,9 +12,11 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 def refused_origin(scope: Scope, allowed: Collection[str]) -> str | None:
     """That of a page that may not do this. A page cannot set Sec-Fetch-Site; behind a proxy that changes Host it alone tells that the page is this server's."""
+    if all(name != b"origin" for name, _ in scope["headers"]):
+        return None
     headers = Headers(scope=scope)
-    origin = headers.get("origin")
-    if origin is None or scope["method"] in _SAFE_METHODS or "*" in allowed or origin in allowed:
+    origin = headers["origin"]
+    if scope["method"] in _SAFE_METHODS or "*" in allowed or origin in allowed:
         return None
     return None if headers.get("sec-fetch-site") == "same-origin" or _is_of(origin, headers.get("host", "")) else origin
 
