@@ -1,7 +1,6 @@
 """The life of the api process: sockets, tokenizer, engine client, HTTP, and its end, told in one JSON line."""
 
 import asyncio
-import gc
 import logging
 import socket
 import sys
@@ -26,6 +25,7 @@ from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.model_source import find_model
 from stoker_gateway.api.state import ApiState, make_state, served_names
 from stoker_gateway.http.drain import Drain, DrainReport
+from stoker_gateway.http.garbage import collect_rarely
 from stoker_gateway.http.open_files import raise_open_files_limit
 from stoker_gateway.http.server import Server, listen, make_server
 from stoker_gateway.http.stop_requests import StopRequests
@@ -80,9 +80,7 @@ async def _serve_until_end(state: ApiState, edge: Edge, listener: socket.socket)
     server = make_server(edge.wrap(ApiApp(state, edge.api_keys), state.metrics))
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", ", ".join(state.model_names), host, port)
-    # What start-up made lives as long as the api: keep the collector from walking it in every full collection.
-    gc.collect()
-    gc.freeze()
+    collect_rarely()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[listener]))
         moving = tasks.create_task(_move_clients(server, state.drain))

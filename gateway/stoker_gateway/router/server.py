@@ -1,7 +1,6 @@
 """The life of the gateway's process: the fleet's source, HTTP, and its end, told in one JSON line."""
 
 import asyncio
-import gc
 import logging
 import socket
 import sys
@@ -20,6 +19,7 @@ from stoker_engine.supervisor_pipe import check_supervisor_fd
 from stoker_engine.termination import TerminationMessage, write_termination_message
 from stoker_gateway.http.cors import with_cors
 from stoker_gateway.http.drain import Drain, DrainReport
+from stoker_gateway.http.garbage import collect_rarely
 from stoker_gateway.http.open_files import raise_open_files_limit
 from stoker_gateway.http.server import listen, make_server
 from stoker_gateway.http.stop_requests import StopRequests
@@ -134,9 +134,7 @@ async def _serve_until_end(app: ASGIApp, proxy: Proxy, lifecycle: Lifecycle, lis
     lifecycle.on_drain = lambda: lifecycle.drain.last_answers(server.clients())
     host, port = listener.getsockname()[:2]
     logger.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-    # What start-up made lives as long as the gateway: keep the collector from walking it in every full collection.
-    gc.collect()
-    gc.freeze()
+    collect_rarely()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[listener]))
         report = await lifecycle.drain.run(_can_finish, proxy.abort_all)

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -39,10 +40,10 @@ async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[int]:
+async def serving(app: ASGIApp, kind: type[protocol.HttpProtocol] = protocol.HttpProtocol) -> AsyncIterator[int]:
     """The port."""
     with listen("127.0.0.1", 0) as listener:
-        server = make_server(app)
+        server = make_server(app, kind)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         yield listener.getsockname()[1]
         server.should_exit = True
@@ -66,8 +67,15 @@ async def test_a_head_that_never_ends_ends_its_connection(port: int, begun: byte
 
 
 async def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:
-    async with serving(echo) as port:
-        gc.collect()
+    connections, cycles = weakref.WeakSet[protocol.HttpProtocol](), weakref.WeakSet[RequestResponseCycle]()
+
+    class Seen(protocol.HttpProtocol):
+        def on_headers_complete(self) -> None:
+            super().on_headers_complete()
+            connections.add(self)
+            cycles.add(self.cycle)
+
+    async with serving(echo, Seen) as port:
         gc.disable()
         try:
             for _ in range(3):
@@ -77,7 +85,7 @@ async def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collect
                 writer.close()
                 await writer.wait_closed()
             async with asyncio.timeout(30):
-                while any(isinstance(thing, protocol.HttpProtocol | RequestResponseCycle) for thing in gc.get_objects()):
+                while connections or cycles:
                     await asyncio.sleep(0.01)
         finally:
             gc.enable()
