@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml hatch_build.py $(wildcard kernels/stoker_kernels/cpu/bu
 demo: $(STAMP) ## stoker up on the sample: a chat model on http://127.0.0.1:8080 (ONCE=1: ask one question, print the answer, stop)
 	$(BIN)/stoker up -f $(SAMPLE) $(if $(ONCE),--once "$(QUESTION)")
 
-test: $(STAMP) ## Every test that needs no cluster and no GPU; about 12 minutes on two cores (ARGS="-k name -x" goes to pytest)
+test: $(STAMP) ## Every test that needs no cluster and no GPU; about 11 minutes on two cores (ARGS="-k name -x" goes to pytest)
 	$(BIN)/pytest $(ARGS)
 
 stress: $(STAMP) ## The large counts and soaks; by hand

@@ -12,9 +12,6 @@ from stoker_engine.tokenizer_source import GenerationDefaults, TokenizerSource
 
 __all__ = ["GenerationDefaults", "Tokenizer", "count_token_ids", "load_tokenizer"]
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-"""Texts come one at a time: threads of the library's own would have nothing to share, and forbid forks."""
-
 
 class Tokenizer:
     """A model's tokenizer. Safe to use from several threads.
@@ -106,6 +103,8 @@ class Tokenizer:
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of the model at `path`, a Hugging Face directory or a GGUF file. Raises ModelLoadError, naming what is missing or not supported."""
+    # Texts come one at a time: threads of the library's own would have nothing to share, and it warns of forks.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return Tokenizer(load_hugging_face_tokenizer(path) if path.is_dir() else load_gguf_tokenizer(path))
 
 

@@ -68,7 +68,8 @@ async def test_the_page_may_be_left_out(tokenizer: Tokenizer) -> None:
     metrics = Metrics("m")
     engine = AsyncLLM(ClientConfig(socket_dir="/nowhere"), tokenizer, [metrics])
     config = ApiConfig(model=ModelConfig(uri="file:///models/m"), enable_playground=False)
-    app = make_edge(config).wrap(ApiApp(make_state(config, engine, tokenizer, metrics, Drain(1.0)), None), metrics)
+    state = make_state(config, engine, tokenizer, metrics, Drain(1.0))
+    app = make_edge(config).wrap(ApiApp(state, None), metrics, state.drain)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
         response = await client.get("/")
     assert response.status_code == 404 and response.json()["error"]["code"] == "unknown_url"

@@ -170,9 +170,8 @@ class AsyncLLM:
     async def _add_request(self, client: AsyncMPClient, request: EngineCoreRequest, text: str | None, collector: RequestOutputCollector) -> None:
         parent = ParentRequest(request) if request.sampling_params.n > 1 else None
         for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
-            await client.add_request(child)
-            # Its first output is taken in a later turn of the loop: what waits for it is made while the engine begins.
             self._output_processor.add_request(child, text, parent, index, collector)
+            await client.add_request(child)
 
     def _start_timer(self, started: float, collector: RequestOutputCollector) -> asyncio.TimerHandle | None:
         """One per request, not one per output: what it puts ends the request where its outputs are taken."""
@@ -198,7 +197,7 @@ class AsyncLLM:
 
     async def _process(self, prompt: Prompt, params: SamplingParams, options: RequestOptions) -> EngineCoreRequest:
         processor = self._current_input_processor()
-        is_alone = not self._live and self.admission.num_preparing == params.n
+        is_alone = not self._live and self.admission.num_preparing == params.n and params.structured_outputs is None and not params.bad_words
         if processing_work(prompt, params) > (MAX_INLINE_WORK_ALONE if is_alone else MAX_INLINE_WORK):
             return await asyncio.to_thread(processor.process, prompt, params, options)
         return processor.process(prompt, params, options)

@@ -35,8 +35,10 @@ class EngineState(enum.StrEnum):
 _BY_PHASE = {EnginePhase.DRAINING: EngineState.DRAINING, EnginePhase.SLEEPING: EngineState.SLEEPING, EnginePhase.FAILED: EngineState.FAILED}
 
 
-class EngineStatus(msgspec.Struct, frozen=True):
-    """`phase` None: no engine has said hello yet. Seconds: `seconds` the phase has lasted, `silence` nothing was heard of the engine, `stall` it has had
+class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A struct, as one is made at each look, several for a request: that takes 0.2 µs.
+
+    `phase` None: no engine has said hello yet. Seconds: `seconds` the phase has lasted, `silence` nothing was heard of the engine, `stall` it has had
     work and computed nothing, `hang_seconds` either may last.
 
     After an engine's end `is_connected` is False and `phase` and `message` keep its last words until the next one says hello. One that is given up is

@@ -34,10 +34,6 @@ class OutputHandler:
                 self._stat_loggers.record(None, self._output_processor.take_iteration_stats())
                 continue
             processed = await self._process(outputs)
-            if not processed.iteration_stats.finished_requests:
-                # Tokens are counted when they have gone: consumers write them in the loop's next turn, and the one after sends them.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
             # Before any consumer of the message's last outputs runs: who has an answer finds it counted.
             self._stat_loggers.record(outputs.scheduler_stats, processed.iteration_stats)
             await self._client.abort_requests(processed.request_ids_to_abort)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -78,7 +79,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 class ApiApp:
     """The ASGI application. It owns nothing: whoever made `state` starts and stops its engine.
 
-    One layer, as a first token passes each: routing, who may ask, draining, and how errors are answered.
+    One layer, as a first token passes each: who may ask, draining, routing, and how errors are answered.
     """
 
     def __init__(self, state: ApiState, api_keys: ApiKeys | None) -> None:
@@ -96,46 +97,45 @@ class ApiApp:
         """Work is every POST: it is counted, and refused while the api drains. Probes, metrics and the model list go on."""
         if scope["type"] != "http":
             return
-        if scope["method"] != "POST":
-            await self._answer(scope, receive, send)
-        elif self._drain.admits(scope.get("client")):
-            with self._drain.in_flight():
-                await self._answer(scope, receive, send)
-        else:
-            await self._send(self._explain(scope, draining()), scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = current_record()
         try:
-            self._check_caller(scope)
-            found = self._routes.find(scope["method"], scope["path"])
-            if record is not None:
-                record.route = found.template
-            scope["app"], scope["path_params"] = self, found.parameters
-            await self._send(await found.endpoint(self._state, Request(scope, receive)), scope, receive, send)
-        except Exception as error:
-            if record is not None and record.status:
-                raise  # an answer has begun: the server ends it with its connection
-            await self._send(self._explain(scope, error), scope, receive, send)
+            self._admit(scope)
+        except ApiError as refusal:
+            await self._explain(scope, refusal)(scope, receive, send)
+            return
+        with self._drain.in_flight() if scope["method"] == "POST" else nullcontext():
+            await self._answer(scope, receive, send)
 
-    def _check_caller(self, scope: Scope) -> None:
-        """Raises ApiError: 403 for a page of another origin, 401 for what needs a key and brings none that is known."""
+    def _admit(self, scope: Scope) -> None:
+        """Raises ApiError: 403 for a page of another origin, 401 for what needs a key and brings none that is known, 503 for work while the api drains."""
         if (origin := refused_origin(scope, self._state.config.cors_allow_origins)) is not None:
             raise foreign_origin(origin)
         if self._api_keys is not None and scope["path"] not in OPEN_PATHS:
             self._api_keys.check(scope["headers"])
+        if scope["method"] == "POST" and not self._drain.admits(scope.get("client")):
+            raise draining()
 
-    async def _send(self, response: Response, scope: Scope, receive: Receive, send: Send) -> None:
-        """An answer that begins while the api drains ends its connection."""
-        if self._drain.is_draining:
-            response.headers["Connection"] = "close"
-        await response(scope, receive, send)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = current_record()
+        try:
+            found = self._routes.find(scope["method"], scope["path"])
+            if record is not None:
+                record.route = found.template
+            scope["app"], scope["path_params"] = self, found.parameters
+            response = await found.endpoint(self._state, Request(scope, receive))
+            await response(scope, receive, send)
+        except Exception as error:
+            if record is not None and record.status:
+                raise  # an answer has begun: the server ends it with its connection
+            await self._explain(scope, error)(scope, receive, send)
 
     def _explain(self, scope: Scope, error: Exception) -> Response:
         if isinstance(error, ClientDisconnectedError):
             logger.info("%s: the client disconnected; aborted", scope["state"]["request_id"])
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         translated = _translate(error)
+        if translated is None:
+            logger.error("%s: failed", scope["state"]["request_id"], exc_info=error)
+            translated = internal_error("The server failed to answer this request.")
         if scope["method"] == "POST" and (refusal := _refusal(translated)) is not None:
             self._state.metrics.refused(refusal)
         return error_response(scope, translated)
@@ -150,11 +150,8 @@ def _refusal(error: ApiError) -> Refusal | None:
     return {NOT_READY_CODE: Refusal.NOT_READY, DRAINING_CODE: Refusal.DRAINING}.get(error.code or "")
 
 
-def _translate(error: Exception) -> ApiError:
-    """What the client is told. Of a bug it learns nothing."""
+def _translate(error: Exception) -> ApiError | None:
+    """What the client is told. None for a bug, of which it learns nothing."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, EngineError):
-        return to_api_error(error)
-    logger.error("failed to answer a request", exc_info=error)
-    return internal_error("The server failed to answer this request.")
+    return to_api_error(error) if isinstance(error, EngineError) else None

@@ -1,4 +1,4 @@
-"""What surrounds the endpoints: who may call them, and who is told of each request."""
+"""What surrounds the endpoints: the keys that callers need, the pages that may read answers, and who is told of each request."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from stoker_gateway.api.metrics import Metrics
 from stoker_gateway.api.observe import ObserveMiddleware
 from stoker_gateway.api.request_record import Observer
 from stoker_gateway.http.cors import with_cors
+from stoker_gateway.http.drain import Drain
 
 if TYPE_CHECKING:
     from stoker_gateway.api.tracing import Tracing
@@ -29,9 +30,9 @@ class Edge:
     observers: Sequence[Observer]
     close: Callable[[], None]
 
-    def wrap(self, app: ASGIApp, metrics: Metrics) -> ASGIApp:
+    def wrap(self, app: ASGIApp, metrics: Metrics, drain: Drain) -> ASGIApp:
         """CORS, whose headers a refusal needs too, then the record of it all."""
-        return ObserveMiddleware(with_cors(app, self.cors_origins), (*self.observers, metrics.http.observe, metrics.tools.observe))
+        return ObserveMiddleware(with_cors(app, self.cors_origins), drain, (*self.observers, metrics.http.observe, metrics.tools.observe))
 
 
 def make_edge(config: ApiConfig) -> Edge:

@@ -77,7 +77,7 @@ async def _serve(config: ApiConfig, listener: socket.socket) -> tuple[ExitCode, 
 
 async def _serve_until_end(state: ApiState, edge: Edge, listener: socket.socket) -> DrainReport | BaseException:
     """Serves until drained or until the engine client fails, then closes the connections."""
-    server = make_server(edge.wrap(ApiApp(state, edge.api_keys), state.metrics))
+    server = make_server(edge.wrap(ApiApp(state, edge.api_keys), state.metrics, state.drain))
     host, port = listener.getsockname()[:2]
     logger.info("serving %s on http://%s:%d", ", ".join(state.model_names), host, port)
     collect_rarely()

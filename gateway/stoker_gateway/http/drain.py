@@ -132,7 +132,8 @@ class Drain:
         if not self.is_draining:
             deadline = asyncio.get_running_loop().time() + ARRIVAL_SECONDS
             for timeout in self._arriving:
-                timeout.reschedule(deadline)
+                if not timeout.expired():
+                    timeout.reschedule(deadline)
 
     async def run(self, can_finish: Callable[[], Awaitable[bool]], abort_all: Callable[[], Awaitable[None]]) -> DrainReport:
         """Waits for `request_stop`, then until no request is left.

@@ -59,7 +59,7 @@ def traces_url(endpoint: str) -> str:
 
 
 def _resource_attributes(service_name: str) -> dict[str, AttributeValue]:
-    """Who sends the spans: the program, and the pod where it is in one. What the environment's variables say of these wins."""
+    """Who sends the spans: the program, its machine or pod, and what POD_NAME and POD_NAMESPACE say. What the environment's OTEL_… variables say wins."""
     pod = {"k8s.pod.name": os.environ.get("POD_NAME"), "k8s.namespace.name": os.environ.get("POD_NAMESPACE")}
     own = {
         "service.name": service_name,

@@ -41,7 +41,7 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
         Meta(max_length=64, description="Origins whose web pages may call the gateway from a browser; * is any. Default: none but the gateway's own."),
     ] = ()
     otlp_endpoint: Annotated[
-        Endpoint | None, Meta(description="OpenTelemetry collector that gets one span per request by OTLP over HTTP. Default: none are made.")
+        Endpoint | None, Meta(description="OpenTelemetry collector that gets one span per POST by OTLP over HTTP. Default: none are made.")
     ] = None
     log_level: LogLevelSetting = "info"
     log_format: LogFormatSetting = "text"

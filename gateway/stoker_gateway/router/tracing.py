@@ -1,4 +1,4 @@
-"""One span per request that the gateway sends on; the span of the replica that answers is its child. Only imported where a collector is named."""
+"""One span per POST to the gateway; the span of the replica that answers is its child. Only imported where a collector is named."""
 
 import time
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ class Tracing:
         """The request's headers as a replica gets them: with the gateway's span in place of the client's."""
         if record.method != "POST":
             return headers
-        given = trace_headers({name.decode(): value.decode("latin-1") for name, value in headers if name in _NAMES})
-        record.span = self._traces.start(f"{record.method} {record.route}".rstrip(), given, time.time())
+        given = {name: _value(headers, name.encode()) for name in TRACE_HEADERS}
+        record.span = self._traces.start(f"{record.method} {record.route}".rstrip(), trace_headers(given), time.time())
         own = ((name.encode(), value.encode()) for name, value in self._traces.headers_of(record.span).items())
         return (*(header for header in headers if header[0] not in _NAMES), *own)
 
@@ -41,6 +41,11 @@ class Tracing:
 
     def close(self) -> None:
         self._traces.close()
+
+
+def _value(headers: Sequence[Header], name: bytes) -> str:
+    """Of several, which only tracestate may have, all."""
+    return ",".join(value.decode("latin-1") for given, value in headers if given == name)
 
 
 def _describe(span: Span, record: RoutedRequest) -> None:
@@ -56,5 +61,6 @@ def _describe(span: Span, record: RoutedRequest) -> None:
         "stoker.time_to_first_byte": record.first_byte_seconds,
     }
     span.set_attributes({name: value for name, value in values.items() if value is not None})
-    if record.status >= _SERVER_ERROR or (record.error and record.status < _BAD_REQUEST):
+    is_cut = record.status < _BAD_REQUEST and record.error not in ("", "client_disconnected")
+    if record.status >= _SERVER_ERROR or is_cut:
         span.set_status(StatusCode.ERROR)
