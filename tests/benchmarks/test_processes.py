@@ -54,7 +54,7 @@ def test_a_child_that_stands_still_when_its_driver_is_gone_ends_too() -> None:
 
 
 def test_what_is_left_of_a_driver_that_is_gone_gets_a_sigterm(tmp_path: Path) -> None:
-    child = f"trap 'touch {tmp_path}/terminated; exit' TERM; echo ready; while sleep 0.01; do :; done"
+    child = f"trap 'touch {tmp_path}/terminated; exit' TERM; echo ready; while :; do sleep 0.01; done"
     program = f"import subprocess, sys\nsubprocess.Popen(['sh', '-c', {child!r}], start_new_session=True, stdout=subprocess.PIPE).stdout.readline()\n"
     with running_driver([sys.executable, "-c", program + "print('{}', flush=True)\nsys.stdin.readline()"], {}) as driver:
         driver.process.kill()
