@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from stoker_engine.frontend.async_llm import AsyncLLM
 from stoker_engine.frontend.clients.base import ClientConfig
 from stoker_engine.frontend.input_processor import RequestOptions
 from stoker_engine.outputs import RequestOutput
+from stoker_engine.protocol import PauseMode
 from stoker_engine.sampling_params import SamplingParams
 from stoker_engine.settings import Settings, to_args
 from stoker_engine.testing import SupervisorPipe
@@ -104,6 +105,16 @@ class RunningEngine:
         async for output in self.llm.generate(prompt, params, RequestOptions(request_id=f"test-{self._num_requests}")):
             last = output
         return last
+
+    async def generate_at_once(self, prompts: Sequence[list[int]], params: SamplingParams) -> list[RequestOutput]:
+        """All are in the engine's queue before it begins with the first: what shares a step does not depend on when each one comes."""
+        await self.llm.control.pause_generation(PauseMode.KEEP)
+        answers = asyncio.gather(*(self.generate(prompt, params) for prompt in prompts))
+        while (await self.stats())["num_waiting"] < len(prompts):
+            assert not answers.done(), "a request ended before the engine began"
+            await asyncio.sleep(0.01)
+        await self.llm.control.resume_generation()
+        return await answers
 
     async def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)

@@ -101,7 +101,7 @@ async def test_a_kv_cache_so_small_that_requests_are_preempted(
 ) -> None:
     params = SamplingParams(temperature=0, max_tokens=load.size.num_tokens, ignore_eos=True, logprobs=0)
     async with start_engine(max_model_len=512, num_blocks_override=load.num_blocks) as engine:
-        outputs = await asyncio.gather(*(engine.generate(prompt, params) for prompt in prompts[: load.size.num_prompts]))
+        outputs = await engine.generate_at_once(prompts[: load.size.num_prompts], params)
         stats = await engine.stats()
     answers = [output.outputs[0] for output in outputs]
     assert_equal_but_for_near_ties([answer.token_ids for answer in answers], references(*load.size))
