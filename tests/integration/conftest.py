@@ -110,8 +110,7 @@ class RunningEngine:
         """All are in the engine's queue before it begins with the first: what shares a step does not depend on when each one comes."""
         await self.llm.control.pause_generation(PauseMode.KEEP)
         answers = asyncio.gather(*(self.generate(prompt, params) for prompt in prompts))
-        while (await self.stats())["num_waiting"] < len(prompts):
-            assert not answers.done(), "a request ended before the engine began"
+        while not answers.done() and (await self.stats())["num_waiting"] < len(prompts):
             await asyncio.sleep(0.01)
         await self.llm.control.resume_generation()
         return await answers
