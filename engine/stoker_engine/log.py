@@ -13,11 +13,15 @@ FIELDS = "fields"
 
 Fields = Mapping[str, object]
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
 
 def configure_logging(level: LogLevel, log_format: LogFormat = "text") -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(_own_fields) if log_format == "json" else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # No line has them, and each record would look for them: Python's "Logging HOWTO", optimization.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 class JsonFormatter(logging.Formatter):
@@ -37,7 +41,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return _encode(line)
 
 
 def _own_fields(record: logging.LogRecord) -> Fields:

@@ -48,8 +48,9 @@ async def create_chat_completion(state: ApiState, http_request: Request) -> Resp
     outputs = state.engine.generate(prompt, plan.params, request_options(request, http_request.headers, request_id))
     if request.stream:
         return EventStream(request_id, ChatStream(request, request_id, plan).events(outputs))
-    async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
-        output = await last_output(outputs)
+    with cancelled_by_disconnect(http_request.scope):
+        async with aclosing(outputs):
+            output = await last_output(outputs)
     size = prompt_logprobs_size(output) + sum(len(choice.text) for choice in output.outputs)
     return json_response(await off_loop_if_long(size, lambda: encode(_chat_completion(request, request_id, plan, output))))
 

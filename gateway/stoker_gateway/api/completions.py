@@ -45,8 +45,9 @@ async def create_completion(state: ApiState, http_request: Request) -> Response:
     choices = [PromptChoices(request, state.tokenizer, index, prompt) for index, prompt in enumerate(prompts)]
     if request.stream:
         return EventStream(request_id, CompletionStream(request, request_id, choices).events(outputs))
-    async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
-        finished = await _finished_outputs(outputs, len(prompts))
+    with cancelled_by_disconnect(http_request.scope):
+        async with aclosing(outputs):
+            finished = await _finished_outputs(outputs, len(prompts))
     size = sum(map(prompt_logprobs_size, finished))
     return json_response(await off_loop_if_long(size, lambda: encode(_completion(request, request_id, choices, finished))))
 

@@ -29,13 +29,12 @@ class EventStream(Response):
         self._request_id = request_id
         self._events = events
         self._end = end
-        self._is_over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises what `events` raises before the first of them, and ClientDisconnectedError for a client that has left by then."""
         is_begun = False
         try:
-            async with cancelled_by_disconnect(receive):
+            with cancelled_by_disconnect(scope):
                 first = await anext(self._events)
                 is_begun = True
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -45,8 +44,6 @@ class EventStream(Response):
         except ClientDisconnectedError:
             if not is_begun:
                 raise
-            if self._is_over:
-                return  # a server says the same of a client that has its whole answer
             logger.info("%s: the client disconnected; aborted", self._request_id)
         finally:
             await self._events.aclose()
@@ -59,5 +56,4 @@ class EventStream(Response):
         except EngineError as error:
             logger.warning("%s: failed in mid-stream: %s", self._request_id, error)
             tail = self._end.done if self._end.failed is None else self._end.failed(to_api_error(error))
-        self._is_over = True
         await send({"type": "http.response.body", "body": tail, "more_body": False})

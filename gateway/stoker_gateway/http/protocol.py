@@ -7,6 +7,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from stoker_gateway.http.disconnect import CLIENT, ClientLink
 from stoker_gateway.http.request_parser import RequestParser
 from stoker_gateway.http.unframed import unframed
 from stoker_gateway.openai.errors import ApiError, headers_too_large, malformed_request
@@ -68,6 +69,7 @@ class HttpProtocol(HttpToolsProtocol):
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
+                _extensions(cycle)[CLIENT].leave()
         # What refers to this connection, and it to them, would wait for the garbage collector: it stops everybody for 0.1 s where many connections come and go.
         for cycle in (self.cycle, *self._unanswered):
             if cycle is not None:
@@ -104,6 +106,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_in_body = True
         self._unanswered = [cycle for cycle in self._unanswered if not cycle.response_complete]
         self._unanswered.append(self.cycle)
+        _extensions(self.cycle)[CLIENT] = ClientLink(self.flow)
         if 0 < len(self.pipeline) < MAX_READ_AHEAD:
             self.flow.resume_reading()
 
@@ -121,7 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._head_came()
         self._is_in_body = False
-        cast("dict[str, object]", self.cycle.scope)[BODY_IS_HERE] = True
+        _extensions(self.cycle)[BODY_IS_HERE] = True
         self._end_discarding()
         super().on_message_complete()
         if self.cycle.response_complete:
@@ -183,6 +186,11 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(self._refusal)
             self.transport.close()
+
+
+def _extensions(cycle: RequestResponseCycle) -> dict[str, Any]:
+    """The scope, for what ASGI does not know."""
+    return cast("dict[str, Any]", cycle.scope)
 
 
 def _nothing() -> None:

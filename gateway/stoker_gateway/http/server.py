@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -12,8 +12,6 @@ from stoker_gateway.http.drain import ClientAddress
 from stoker_gateway.http.protocol import HttpProtocol
 
 BACKLOG = 2048
-ACCEPTED_AT_ONCE = 8
-"""Connections that are taken in one turn of the event loop."""
 KEEP_ALIVE_SECONDS = 75
 """Longer than gateways and client pools keep an idle connection (60 s), so that they close it and never write to one that is going."""
 CLOSE_SECONDS = 5
@@ -58,12 +56,6 @@ class Server(uvicorn.Server):
         """The other ends of the connections that are open."""
         open_ones = [connection.client for connection in self.server_state.connections if isinstance(connection, HttpProtocol)]
         return frozenset(client for client in open_ones if client is not None)
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """libuv takes one connection at a turn from each descriptor that it listens on: of ten that come together, the last would wait for ten turns."""
-        with ExitStack() as stack:
-            copies = [stack.enter_context(listener.dup()) for listener in sockets or () for _ in range(ACCEPTED_AT_ONCE - 1)]
-            await super().serve([*(sockets or ()), *copies])
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,12 +1,14 @@
 """Exchange: one request of a client and the answer that it gets, in ASGI's messages."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic, perf_counter
+from typing import cast
 
 from starlette.types import Receive, Scope, Send
 
 from stoker_gateway.anthropic.errors import messages_error
+from stoker_gateway.http.disconnect import CLIENT, ClientLink
 from stoker_gateway.http.json_response import is_messages
 from stoker_gateway.openai.errors import ApiError
 from stoker_gateway.openai.streaming import error_event, named_event
@@ -133,6 +135,19 @@ class Exchange:
         self._count(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether `write_at_once` may be called: nothing waits for the client."""
+        client: ClientLink = self.scope[CLIENT]
+        return client.takes_more
+
+    def write_at_once(self, piece: bytes) -> None:
+        """As `write`, which has nothing to wait for then."""
+        self._count(piece)
+        sending = cast("Coroutine[None, None, None]", self._send({"type": "http.response.body", "body": piece, "more_body": True}))
+        if not _runs_through(sending):
+            raise RuntimeError("the client takes no more")
+
     async def end(self, body: bytes = b"") -> None:
         """The last piece."""
         self._count(body)
@@ -200,6 +215,16 @@ class Exchange:
 
     def _error_body(self, error: ApiError) -> bytes:
         return messages_error(error, self.record.request_id) if is_messages(self.scope) else error.body()
+
+
+def _runs_through(work: Coroutine[None, None, None]) -> bool:
+    """Whether it has ended without waiting for anything."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return True
+    work.close()
+    return False
 
 
 def _nothing() -> None: ...

@@ -77,7 +77,7 @@ class Proxy:
         try:
             await read_body(exchange, body, self._bodies.max_body_bytes, self._drain)
             if exchange.scope["path"].startswith(PREFIX):
-                async with cancelled_by_disconnect(exchange.receive):
+                with cancelled_by_disconnect(exchange.scope):
                     await self._kept_responses.handle(exchange, body)
             else:
                 await self._handle_by_model(exchange, parse_body(body))
@@ -94,7 +94,7 @@ class Proxy:
         exchange.record.model = model.names[0]
         if body.model not in model.view.served_names:
             body.held.raw = with_model(body.held.raw, model.view.served_names[0])
-        async with cancelled_by_disconnect(exchange.receive):
+        with cancelled_by_disconnect(exchange.scope):
             await self._forward_in_time(exchange, model, body)
 
     def _find(self, name: str) -> ServedModel:
@@ -219,6 +219,7 @@ async def _relay(exchange: Exchange, connection: UpstreamConnection, head: Respo
     else:
         await exchange.begin(head.status, _without_length(head) if head.status in _BODILESS else returned_headers(head.headers))
     connection.limit_silence(silence_seconds)
+    connection.pass_on(exchange)
     while True:
         piece = await connection.read()
         if connection.is_complete:

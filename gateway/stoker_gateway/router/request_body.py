@@ -1,12 +1,15 @@
 """A request's body: read whole, bounded in size and time, and what of it decides where it goes. But for a model's other name it is never written anew."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from stoker_gateway.http.disconnect import ClientDisconnectedError
 from stoker_gateway.http.drain import Drain
+from stoker_gateway.http.protocol import BODY_IS_HERE
 from stoker_gateway.openai.errors import ApiError, body_too_large, body_too_slow, nested_too_deeply
 from stoker_gateway.openai.nesting import MAX_NESTING
 from stoker_gateway.router.body_memory import HeldBody
@@ -50,14 +53,18 @@ async def read_body(exchange: Exchange, body: HeldBody, max_bytes: int, drain: D
     declared = exchange.header(b"content-length") or b""
     if declared.isdigit() and int(declared[:20]) > max_bytes:
         raise body_too_large(max_bytes)
+    if BODY_IS_HERE in exchange.scope:
+        body.raw = await _read(exchange, body, max_bytes, _nothing)
+        return
     try:
         async with asyncio.timeout(BODY_SECONDS) as timeout, drain.arrival():
-            body.raw = await _read(exchange, body, max_bytes, timeout)
+            body.raw = await _read(exchange, body, max_bytes, partial(_wait_longer, timeout))
     except TimeoutError:
         raise body_too_slow(BODY_SECONDS) from None
 
 
-async def _read(exchange: Exchange, body: HeldBody, max_bytes: int, timeout: asyncio.Timeout) -> bytes:
+async def _read(exchange: Exchange, body: HeldBody, max_bytes: int, after_each: Callable[[int], None]) -> bytes:
+    """`after_each` of its pieces but the last is told how long it is."""
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -72,9 +79,17 @@ async def _read(exchange: Exchange, body: HeldBody, max_bytes: int, timeout: asy
         pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        deadline = timeout.when()
-        if deadline is not None:
-            timeout.reschedule(deadline + len(piece) / MIN_BYTES_PER_SECOND)
+        after_each(len(piece))
+
+
+def _wait_longer(timeout: asyncio.Timeout, num_bytes: int) -> None:
+    deadline = timeout.when()
+    if deadline is not None:
+        timeout.reschedule(deadline + num_bytes / MIN_BYTES_PER_SECOND)
+
+
+def _nothing(_num_bytes: int) -> None:
+    """Nobody waits for what is here."""
 
 
 def parse_body(body: HeldBody) -> RequestBody:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from typing import Protocol
 
 from stoker_gateway.router.delivery import is_lost
 from stoker_gateway.router.upstream_answer import ResponseHead, UpstreamAnswer
@@ -18,6 +19,15 @@ KEEPALIVE_OPTIONS = tuple(
 """A replica whose machine is gone says nothing, ever: the kernel notices within half a minute."""
 
 
+class Sink(Protocol):
+    """Where an answer goes, for as long as it takes what comes."""
+
+    @property
+    def takes_more(self) -> bool: ...
+
+    def write_at_once(self, piece: bytes) -> None: ...
+
+
 class UpstreamConnection(asyncio.Protocol):
     """`send`, then `read_head`, then `read` until it returns nothing; again if `is_reusable` then. Whoever stops earlier closes it."""
 
@@ -30,6 +40,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_loop",
         "_silence_seconds",
         "_silence_timer",
+        "_sink",
         "_transport",
         "_waiter",
         "is_open",
@@ -47,6 +58,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._silence_timer: asyncio.TimerHandle | None = None
+        self._sink: Sink | None = None
         self.is_open = False
         self.num_requests = 0
         """That were sent over it."""
@@ -76,6 +88,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._answer = UpstreamAnswer()
         self._error = None
         self._is_paused = False
+        self._sink = None
         self.num_requests += 1
         if self._transport is None or not self.is_open:
             self._error = UpstreamClosedError("the connection had been closed")
@@ -113,6 +126,10 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return piece
 
+    def pass_on(self, sink: Sink) -> None:
+        """From now on a piece for which a `read` waits goes there as it comes, without a task's turn, where it is taken. The last one is for `read`."""
+        self._sink = sink
+
     def limit_silence(self, seconds: float) -> None:
         """From now on a longer silence is an UpstreamSilentError. The time in which nobody reads what has come does not count."""
         if not self.is_complete:
@@ -123,6 +140,7 @@ class UpstreamConnection(asyncio.Protocol):
     def close(self) -> None:
         """At once, whatever is under way."""
         self.is_open = False
+        self._sink = None
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
@@ -198,7 +216,18 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
         if self._silence_timer is not None:
             self._last_came = self._loop.time()
-        self._wake()
+        if not self._has_passed_on(answer):
+            self._wake()
+
+    def _has_passed_on(self, answer: UpstreamAnswer) -> bool:
+        sink, waiter = self._sink, self._waiter
+        if sink is None or waiter is None or waiter.done() or answer.is_complete or not answer.num_waiting_bytes or not sink.takes_more:
+            return False
+        try:
+            sink.write_at_once(answer.take())
+        except Exception as error:  # noqa: BLE001 - whoever reads raises it
+            waiter.set_exception(error)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False

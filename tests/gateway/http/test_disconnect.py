@@ -1,51 +1,52 @@
 import asyncio
-from typing import Any
 
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
 
-from stoker_gateway.http.disconnect import ClientDisconnectedError, cancelled_by_disconnect
+from stoker_gateway.http.disconnect import CLIENT, ClientDisconnectedError, ClientLink, cancelled_by_disconnect
 
 
-class Connection:
-    """`receive` of an ASGI server whose client has sent its body."""
-
+class Connection(asyncio.Transport):
     def __init__(self) -> None:
-        self._gone = asyncio.Event()
+        super().__init__()
+        self.is_read = True
 
-    async def receive(self) -> dict[str, Any]:
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
+    def pause_reading(self) -> None:
+        self.is_read = False
 
-    def leave(self) -> None:
-        self._gone.set()
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+def link() -> ClientLink:
+    return ClientLink(FlowControl(Connection()))
 
 
 async def test_what_runs_is_cancelled_when_the_client_leaves() -> None:
-    connection = Connection()
+    client = link()
     was_cancelled = False
-    with pytest.raises(ClientDisconnectedError):
-        async with cancelled_by_disconnect(connection.receive):
-            connection.leave()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                was_cancelled = True
-                raise
+    with pytest.raises(ClientDisconnectedError), cancelled_by_disconnect({CLIENT: client}):
+        asyncio.get_running_loop().call_soon(client.leave)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            was_cancelled = True
+            raise
     assert was_cancelled
     await asyncio.sleep(0)  # the task itself is not cancelled
 
 
 async def test_what_ends_first_is_not_disturbed() -> None:
-    connection = Connection()
-    async with cancelled_by_disconnect(connection.receive):
+    client = link()
+    with cancelled_by_disconnect({CLIENT: client}):
         await asyncio.sleep(0)
-    connection.leave()
+    client.leave()
     await asyncio.sleep(0)
 
 
 async def test_a_cancellation_from_outside_goes_on() -> None:
     async def serve() -> None:
-        async with cancelled_by_disconnect(Connection().receive):
+        with cancelled_by_disconnect({CLIENT: link()}):
             await asyncio.Event().wait()
 
     task = asyncio.create_task(serve())
@@ -56,6 +57,21 @@ async def test_a_cancellation_from_outside_goes_on() -> None:
 
 
 async def test_an_error_inside_stays_itself() -> None:
-    with pytest.raises(LookupError):
-        async with cancelled_by_disconnect(Connection().receive):
-            raise LookupError
+    with pytest.raises(LookupError), cancelled_by_disconnect({CLIENT: link()}):
+        raise LookupError
+
+
+async def test_nothing_is_begun_for_a_client_that_has_left() -> None:
+    client = link()
+    client.leave()
+    with pytest.raises(ClientDisconnectedError), cancelled_by_disconnect({CLIENT: client}):
+        pytest.fail("it was begun")
+
+
+async def test_a_connection_is_read_on_while_its_request_is_worked_at() -> None:
+    """It may have stood still for a body that was longer than what is kept of it."""
+    connection = Connection()
+    flow = FlowControl(connection)
+    flow.pause_reading()
+    with cancelled_by_disconnect({CLIENT: ClientLink(flow)}):
+        assert connection.is_read

@@ -41,8 +41,9 @@ async def create_message(state: ApiState, http_request: Request) -> Response:
     outputs = state.engine.generate(prompt, plan.params, options)
     if request.stream:
         return EventStream(options.request_id, answer.stream(outputs), MESSAGES_END)
-    async with cancelled_by_disconnect(http_request.receive), aclosing(outputs):
-        output = await last_output(outputs)
+    with cancelled_by_disconnect(http_request.scope):
+        async with aclosing(outputs):
+            output = await last_output(outputs)
     size = sum(len(choice.text) for choice in output.outputs)
     return json_response(await off_loop_if_long(size, lambda: encode(answer.whole(output))))
 

@@ -60,7 +60,7 @@ async def create_response(state: ApiState, http_request: Request) -> HttpRespons
     outputs = state.engine.generate(prompt, plan.params, options)
     if request.stream:
         return EventStream(options.request_id, run.stream(outputs), RESPONSES_END)
-    async with cancelled_by_disconnect(http_request.receive):
+    with cancelled_by_disconnect(http_request.scope):
         return json_response(encode(await run.whole(outputs)))
 
 

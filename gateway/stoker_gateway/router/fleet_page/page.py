@@ -39,10 +39,9 @@ class FleetPage:
         if exchange.scope["method"] == "HEAD":
             await exchange.answer(200, _EVENT_STREAM, b"")
             return
-        with self._feed.watcher() as watcher:
-            async with cancelled_by_disconnect(exchange.receive):
-                await exchange.begin(200, _EVENT_STREAM)
-                while (event := await watcher.next()) is not None:
-                    self._admission.caller(exchange.headers)
-                    await exchange.write(event)
-                await exchange.end()
+        with self._feed.watcher() as watcher, cancelled_by_disconnect(exchange.scope):
+            await exchange.begin(200, _EVENT_STREAM)
+            while (event := await watcher.next()) is not None:
+                self._admission.caller(exchange.headers)
+                await exchange.write(event)
+            await exchange.end()

@@ -1,7 +1,7 @@
 """The less busy of two replicas drawn at random."""
 
-import random
 from collections.abc import Sequence
+from random import random
 
 from stoker_gateway.router.endpoint import Endpoint
 from stoker_gateway.router.policy import RoutingKey
@@ -13,5 +13,7 @@ class LeastRequest:
     def choose(self, endpoints: Sequence[Endpoint], key: RoutingKey, now: float) -> Endpoint:
         if len(endpoints) == 1:
             return endpoints[0]
-        first, second = random.sample(endpoints, 2)
+        index = int(random() * len(endpoints))
+        distance = 1 + int(random() * (len(endpoints) - 1))
+        first, second = endpoints[index], endpoints[index - distance]
         return second if second.num_requests(now) < first.num_requests(now) else first
