@@ -4,29 +4,26 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from starlette.types import Message
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from stoker_engine.errors import EngineNotReadyError
 from stoker_gateway.api.event_stream import EventStream
-from stoker_gateway.http.disconnect import ClientDisconnectedError
-
-SCOPE = {"type": "http"}
+from stoker_gateway.http.disconnect import CLIENT, ClientDisconnectedError, ClientLink
 
 
 class Connection:
-    """As uvicorn's: a disconnect is received when the client has left, and when the answer is over."""
+    """What the server knows of one client, and what that client gets."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
-        self.is_over = asyncio.Event()
+        self.client = ClientLink(FlowControl(asyncio.Transport()))
+        self.scope = {"type": "http", CLIENT: self.client}
 
     async def receive(self) -> Message:
-        await self.is_over.wait()
-        return {"type": "http.disconnect"}
+        raise AssertionError("nothing more is received")
 
     async def send(self, message: Message) -> None:
         self.sent.append(message)
-        if message["type"] == "http.response.body" and not message["more_body"]:
-            self.is_over.set()
 
 
 async def events(*pieces: bytes) -> AsyncGenerator[bytes]:
@@ -34,12 +31,10 @@ async def events(*pieces: bytes) -> AsyncGenerator[bytes]:
         yield piece
 
 
-async def test_a_client_with_its_whole_answer_is_not_taken_for_one_that_left(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stream_is_its_events_and_their_end() -> None:
     connection = Connection()
-    with caplog.at_level(logging.INFO):
-        await EventStream("id", events(b"a", b"b"))(SCOPE, connection.receive, connection.send)
+    await EventStream("id", events(b"a", b"b"))(connection.scope, connection.receive, connection.send)
     assert [message.get("body") for message in connection.sent] == [None, b"a", b"b", b"data: [DONE]\n\n"]
-    assert "disconnected" not in caplog.text
 
 
 async def test_a_client_that_leaves_in_mid_stream_ends_the_events(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,13 +45,13 @@ async def test_a_client_that_leaves_in_mid_stream_ends_the_events(caplog: pytest
         nonlocal is_closed
         try:
             yield b"a"
-            connection.is_over.set()
+            asyncio.get_running_loop().call_soon(connection.client.leave)
             await asyncio.Event().wait()
         finally:
             is_closed = True
 
     with caplog.at_level(logging.INFO):
-        await EventStream("id", endless())(SCOPE, connection.receive, connection.send)
+        await EventStream("id", endless())(connection.scope, connection.receive, connection.send)
     assert is_closed and "id: the client disconnected; aborted" in caplog.text
 
 
@@ -67,7 +62,7 @@ async def test_what_is_wrong_before_the_first_event_is_raised_with_nothing_sent(
 
     connection = Connection()
     with pytest.raises(EngineNotReadyError):
-        await EventStream("id", refused())(SCOPE, connection.receive, connection.send)
+        await EventStream("id", refused())(connection.scope, connection.receive, connection.send)
     assert connection.sent == []
 
 
@@ -77,7 +72,7 @@ async def test_a_client_that_leaves_before_the_first_event_has_no_answer() -> No
         yield b""
 
     connection = Connection()
-    connection.is_over.set()
+    connection.client.leave()
     with pytest.raises(ClientDisconnectedError):
-        await EventStream("id", late())(SCOPE, connection.receive, connection.send)
+        await EventStream("id", late())(connection.scope, connection.receive, connection.send)
     assert connection.sent == []

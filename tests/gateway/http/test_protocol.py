@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from stoker_gateway.http import protocol
+from stoker_gateway.http.disconnect import CLIENT, ClientLink
 from stoker_gateway.http.server import listen, make_server
 
 SLOW_SECONDS = 0.5
@@ -64,6 +65,31 @@ async def test_a_head_that_never_ends_ends_its_connection(port: int, begun: byte
     assert await asyncio.wait_for(reader.read(), timeout=30) == b""
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_client_has_left_only_where_it_ends_its_connection_before_its_answer(*, is_answered: bool) -> None:
+    links = list[ClientLink]()
+    ended = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        links.append(scope[CLIENT])
+        if is_answered:
+            await hasty(scope, receive, send)
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        ended.set()
+
+    async with serving(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        if is_answered:
+            await asyncio.wait_for(reader.readuntil(b"hasty"), timeout=30)
+        while not links:
+            await asyncio.sleep(0.01)
+        writer.close()
+        await asyncio.wait_for(ended.wait(), timeout=30)
+    assert [link.has_left for link in links] == [not is_answered]
 
 
 async def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:
