@@ -135,18 +135,17 @@ class Exchange:
         self._count(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
-    @property
-    def takes_more(self) -> bool:
-        """Whether `write_at_once` may be called: nothing waits for the client."""
+    def try_write(self, take: Callable[[], bytes]) -> bool:
+        """As `write`, where that has nothing to wait for: else nothing is taken."""
         client: ClientLink = self.scope[CLIENT]
-        return client.takes_more
-
-    def write_at_once(self, piece: bytes) -> None:
-        """As `write`, which has nothing to wait for then."""
+        if not client.takes_more:
+            return False
+        piece = take()
         self._count(piece)
         sending = cast("Coroutine[None, None, None]", self._send({"type": "http.response.body", "body": piece, "more_body": True}))
         if not _runs_through(sending):
             raise RuntimeError("the client takes no more")
+        return True
 
     async def end(self, body: bytes = b"") -> None:
         """The last piece."""
@@ -181,7 +180,7 @@ class Exchange:
     async def _refuse(self, error: ApiError) -> None:
         """In the shape of the API that was asked."""
         headers = [JSON, *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items())]
-        body = self._error_body(error)
+        body = _error_body(error, self.scope, self.record.request_id)
         if error.status not in _BODY_REFUSED and error.code != BODIES_FILL_MEMORY:
             await self.answer(error.status, headers, body)
             return
@@ -210,11 +209,12 @@ class Exchange:
         if path.startswith("/v1/responses"):
             return before + response_error_event(error, self._last_piece)
         if is_messages(self.scope):
-            return before + named_event("error", self._error_body(error))
+            return before + named_event("error", _error_body(error, self.scope, self.record.request_id))
         return before + error_event(error)
 
-    def _error_body(self, error: ApiError) -> bytes:
-        return messages_error(error, self.record.request_id) if is_messages(self.scope) else error.body()
+
+def _error_body(error: ApiError, scope: Scope, request_id: str) -> bytes:
+    return messages_error(error, request_id) if is_messages(scope) else error.body()
 
 
 def _runs_through(work: Coroutine[None, None, None]) -> bool:

@@ -50,4 +50,6 @@ def _kept(headers: Sequence[Header], dropped: frozenset[bytes]) -> list[Header]:
 def _named_by_connection(headers: Iterable[Header]) -> frozenset[bytes]:
     """What `Connection` names belongs to the connection, too."""
     values = [value for name, value in headers if name == b"connection"]
+    if not values:
+        return frozenset()
     return frozenset(token.strip().lower() for value in values for token in value.split(b",")) - {b"close", b"keep-alive", b"host", b"content-type"}

@@ -218,8 +218,7 @@ async def _relay(exchange: Exchange, connection: UpstreamConnection, head: Respo
         await _check_held(exchange, connection, head)
     else:
         await exchange.begin(head.status, _without_length(head) if head.status in _BODILESS else returned_headers(head.headers))
-    connection.limit_silence(silence_seconds)
-    connection.pass_on(exchange)
+    connection.pass_on(exchange.try_write, silence_seconds)
     while True:
         piece = await connection.read()
         if connection.is_complete:

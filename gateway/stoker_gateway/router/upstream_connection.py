@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from typing import Protocol
+from collections.abc import Callable
 
 from stoker_gateway.router.delivery import is_lost
 from stoker_gateway.router.upstream_answer import ResponseHead, UpstreamAnswer
@@ -19,13 +19,8 @@ KEEPALIVE_OPTIONS = tuple(
 """A replica whose machine is gone says nothing, ever: the kernel notices within half a minute."""
 
 
-class Sink(Protocol):
-    """Where an answer goes, for as long as it takes what comes."""
-
-    @property
-    def takes_more(self) -> bool: ...
-
-    def write_at_once(self, piece: bytes) -> None: ...
+Sink = Callable[[Callable[[], bytes]], bool]
+"""Where an answer goes: it calls for the piece that has come, or has not taken it."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -126,12 +121,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return piece
 
-    def pass_on(self, sink: Sink) -> None:
-        """From now on a piece for which a `read` waits goes there as it comes, without a task's turn, where it is taken. The last one is for `read`."""
-        self._sink = sink
+    def pass_on(self, sink: Sink, seconds: float) -> None:
+        """From now on a piece for which a `read` waits goes to `sink` as it comes, without a task's turn, where that takes it; the last one is for `read`.
 
-    def limit_silence(self, seconds: float) -> None:
-        """From now on a longer silence is an UpstreamSilentError. The time in which nobody reads what has come does not count."""
+        A silence of more than `seconds` is an UpstreamSilentError. The time in which nobody reads what has come does not count.
+        """
+        self._sink = sink
         if not self.is_complete:
             self._silence_seconds = seconds
             self._last_came = self._loop.time()
@@ -216,18 +211,17 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
         if self._silence_timer is not None:
             self._last_came = self._loop.time()
-        if not self._has_passed_on(answer):
+        if answer.is_complete or not answer.num_waiting_bytes or not self._try_sink(answer):
             self._wake()
 
-    def _has_passed_on(self, answer: UpstreamAnswer) -> bool:
-        sink, waiter = self._sink, self._waiter
-        if sink is None or waiter is None or waiter.done() or answer.is_complete or not answer.num_waiting_bytes or not sink.takes_more:
+    def _try_sink(self, answer: UpstreamAnswer) -> bool:
+        if self._sink is None or self._waiter is None or self._waiter.done():
             return False
         try:
-            sink.write_at_once(answer.take())
+            return self._sink(answer.take)
         except Exception as error:  # noqa: BLE001 - whoever reads raises it
-            waiter.set_exception(error)
-        return True
+            self._waiter.set_exception(error)
+            return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
