@@ -170,9 +170,8 @@ class AsyncLLM:
     async def _add_request(self, client: AsyncMPClient, request: EngineCoreRequest, text: str | None, collector: RequestOutputCollector) -> None:
         parent = ParentRequest(request) if request.sampling_params.n > 1 else None
         for index, child in enumerate(parent.child_requests() if parent is not None else [request]):
-            # The engine works while this is registered: what it answers is not read before this task waits.
-            await client.add_request(child)
             self._output_processor.add_request(child, text, parent, index, collector)
+            await client.add_request(child)
 
     def _start_timer(self, started: float, collector: RequestOutputCollector) -> asyncio.TimerHandle | None:
         """One per request, not one per output: what it puts ends the request where its outputs are taken."""

@@ -126,8 +126,8 @@ class UpstreamConnection(asyncio.Protocol):
 
         A silence of more than `seconds` is an UpstreamSilentError. The time in which nobody reads what has come does not count.
         """
-        self._sink = sink
         if not self.is_complete:
+            self._sink = sink
             self._silence_seconds = seconds
             self._last_came = self._loop.time()
             self._silence_timer = self._loop.call_later(seconds, self._check_silence)
@@ -135,8 +135,7 @@ class UpstreamConnection(asyncio.Protocol):
     def close(self) -> None:
         """At once, whatever is under way."""
         self.is_open = False
-        self._sink = None
-        self._stop_timer()
+        self._end_passing_on()
         if self._transport is not None:
             self._transport.abort()
 
@@ -161,7 +160,9 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._fail(UpstreamSilentError(f"nothing came for {self._silence_seconds:g} s"))
 
-    def _stop_timer(self) -> None:
+    def _end_passing_on(self) -> None:
+        """An idle connection keeps nothing of the last request."""
+        self._sink = None
         if self._silence_timer is not None:
             self._silence_timer.cancel()
             self._silence_timer = None
@@ -205,7 +206,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._fail(error)
             return
         if answer.is_complete:
-            self._stop_timer()
+            self._end_passing_on()
         elif answer.num_waiting_bytes > HIGH_WATER_BYTES and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
@@ -225,7 +226,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        self._stop_timer()
+        self._end_passing_on()
         if self._answer is not None:
             if exc is None:
                 self._answer.end()

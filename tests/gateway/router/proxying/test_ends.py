@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import json
 import socket
 import time
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from stoker_gateway.router import client_protocol
+from stoker_gateway.router.exchange import Exchange
 from stoker_gateway.router.traffic import TimeoutConfig, TrafficConfig
 
 ONE_EVENT = b'data: {"sequence_number":41}\n\n'
@@ -48,6 +50,25 @@ async def test_a_client_that_leaves_ends_the_request_at_its_replica(start_replic
     await until(lambda: bool(gateway.records))
     assert gateway.num_in_flight == 0
     assert (gateway.records[0].status, gateway.records[0].error) == (200 if kind == "stream" else 499, "client_disconnected")
+
+
+@pytest.mark.parametrize("kind", ["stream", "plain"])
+async def test_an_idle_connection_to_a_replica_keeps_nothing_of_its_last_request(
+    start_replica: Any, start_gateway: Any, wire: Any, until: Any, kind: str
+) -> None:
+    async def end(writer: Any) -> None:
+        writer.write(wire.chunk(ONE_EVENT) + wire.chunk(b""))
+
+    async def whole(_request: Any, writer: Any) -> None:
+        writer.write(wire.plain(b"{}"))
+
+    gateway = await start_gateway(await start_replica(streaming(wire, then=end) if kind == "stream" else whole))
+    response = await gateway.post(model="m")
+    assert response.content == (2 * ONE_EVENT if kind == "stream" else b"{}")
+    await until(lambda: bool(gateway.records))
+    del response
+    gc.collect()
+    assert [found for found in gc.get_objects() if isinstance(found, Exchange)] == []
 
 
 @pytest.mark.parametrize("num_clients", [50, pytest.param(1000, marks=pytest.mark.stress)])
