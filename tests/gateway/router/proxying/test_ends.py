@@ -57,6 +57,7 @@ async def test_an_idle_connection_to_a_replica_keeps_nothing_of_its_last_request
     start_replica: Any, start_gateway: Any, wire: Any, until: Any, kind: str
 ) -> None:
     async def end(writer: Any) -> None:
+        await asyncio.sleep(0.1)  # the first event is on its way alone
         writer.write(wire.chunk(ONE_EVENT) + wire.chunk(b""))
 
     async def whole(_request: Any, writer: Any) -> None:
