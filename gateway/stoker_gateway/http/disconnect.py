@@ -19,7 +19,7 @@ class ClientDisconnectedError(Exception):
 
 
 class ClientLink:
-    """What ASGI does not tell of a request's client, or only to a task that waits for it, which costs each request a twentieth of its time."""
+    """What ASGI does not tell of a request's client, or only to a task of its own that waits for it."""
 
     __slots__ = ("_flow", "_task", "has_left")
 
