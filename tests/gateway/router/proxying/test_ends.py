@@ -52,6 +52,11 @@ async def test_a_client_that_leaves_ends_the_request_at_its_replica(start_replic
     assert (gateway.records[0].status, gateway.records[0].error) == (200 if kind == "stream" else 499, "client_disconnected")
 
 
+def num_exchanges() -> int:
+    """isinstance would ask each object for its class, of which some of other libraries warn."""
+    return sum(type(found) is Exchange for found in gc.get_objects())
+
+
 @pytest.mark.parametrize("kind", ["stream", "plain"])
 async def test_an_idle_connection_to_a_replica_keeps_nothing_of_its_last_request(
     start_replica: Any, start_gateway: Any, wire: Any, until: Any, kind: str
@@ -63,13 +68,15 @@ async def test_an_idle_connection_to_a_replica_keeps_nothing_of_its_last_request
     async def whole(_request: Any, writer: Any) -> None:
         writer.write(wire.plain(b"{}"))
 
+    gc.collect()
+    num_before = num_exchanges()
     gateway = await start_gateway(await start_replica(streaming(wire, then=end) if kind == "stream" else whole))
     response = await gateway.post(model="m")
     assert response.content == (2 * ONE_EVENT if kind == "stream" else b"{}")
     await until(lambda: bool(gateway.records))
     del response
     gc.collect()
-    assert [found for found in gc.get_objects() if isinstance(found, Exchange)] == []
+    assert num_exchanges() <= num_before
 
 
 @pytest.mark.parametrize("num_clients", [50, pytest.param(1000, marks=pytest.mark.stress)])
