@@ -34,6 +34,10 @@ class ClientLink:
         """Whether what is sent now waits for nothing."""
         return not self._flow.write_paused
 
+    @property
+    def is_watched(self) -> bool:
+        return self._task is not None
+
     def leave(self) -> None:
         if not self.has_left:
             self.has_left = True
@@ -59,8 +63,8 @@ def cancelled_by_disconnect(scope: Scope) -> Iterator[None]:
     client: ClientLink = scope[CLIENT]
     if client.has_left:
         raise ClientDisconnectedError
-    client.watch(task)
     try:
+        client.watch(task)
         yield
     except asyncio.CancelledError:
         # Somebody else may have cancelled the task too (the server's end): then the cancellation goes on.

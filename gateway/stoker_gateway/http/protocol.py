@@ -117,7 +117,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._head_came()
-        super().on_body(body)
+        if not _extensions(self.cycle)[CLIENT].is_watched:  # else nobody reads a body any more, and one that is kept would stop all reading
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._requests.is_upgrading:

@@ -53,7 +53,7 @@ async def read_body(exchange: Exchange, body: HeldBody, max_bytes: int, drain: D
     declared = exchange.header(b"content-length") or b""
     if declared.isdigit() and int(declared[:20]) > max_bytes:
         raise body_too_large(max_bytes)
-    if BODY_IS_HERE in exchange.scope:
+    if BODY_IS_HERE in exchange.scope and not drain.is_draining:
         body.raw = await _read(exchange, body, max_bytes, _nothing)
         return
     try:

@@ -207,13 +207,15 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if answer.is_complete:
             self._end_passing_on()
-        elif answer.num_waiting_bytes > HIGH_WATER_BYTES and not self._is_paused and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
         if self._silence_timer is not None:
             self._last_came = self._loop.time()
-        if answer.is_complete or not answer.num_waiting_bytes or not self._try_sink(answer):
-            self._wake()
+        if not answer.is_complete and answer.num_waiting_bytes:
+            if self._try_sink(answer):
+                return
+            if answer.num_waiting_bytes > HIGH_WATER_BYTES and not self._is_paused and self._transport is not None:
+                self._is_paused = True
+                self._transport.pause_reading()
+        self._wake()
 
     def _try_sink(self, answer: UpstreamAnswer) -> bool:
         if self._sink is None or self._waiter is None or self._waiter.done():

@@ -68,7 +68,7 @@ async def test_nothing_is_begun_for_a_client_that_has_left() -> None:
         pytest.fail("it was begun")
 
 
-async def test_a_connection_is_read_on_while_its_request_is_worked_at() -> None:
+async def test_a_connection_is_read_on_when_the_work_at_its_request_begins() -> None:
     """It may have stood still for a body that was longer than what is kept of it."""
     connection = Connection()
     flow = FlowControl(connection)

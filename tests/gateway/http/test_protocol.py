@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from stoker_gateway.http import protocol
-from stoker_gateway.http.disconnect import CLIENT, ClientLink
+from stoker_gateway.http.disconnect import CLIENT, ClientDisconnectedError, ClientLink, cancelled_by_disconnect
 from stoker_gateway.http.server import listen, make_server
 
 SLOW_SECONDS = 0.5
@@ -89,7 +89,30 @@ async def test_a_client_has_left_only_where_it_ends_its_connection_before_its_an
             await asyncio.sleep(0.01)
         writer.close()
         await asyncio.wait_for(ended.wait(), timeout=30)
+    # The server has ended, and every connection with it.
     assert [link.has_left for link in links] == [not is_answered]
+
+
+async def test_a_client_that_sends_what_nobody_reads_is_seen_to_leave() -> None:
+    began, left = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with cancelled_by_disconnect(scope):
+                began.set()
+                await asyncio.Event().wait()
+        except ClientDisconnectedError:
+            left.set()
+        await hasty(scope, receive, send)
+
+    async with serving(app) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        await asyncio.wait_for(began.wait(), timeout=30)
+        writer.write(bytes(999_999))
+        await writer.drain()
+        writer.close()
+        await asyncio.wait_for(left.wait(), timeout=30)
 
 
 async def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:

@@ -3,6 +3,8 @@ from typing import Any
 
 import pytest
 
+from stoker_gateway.router import upstream_connection
+
 BODY = b'{ "model":"m",  "x":"\\u00e9", "messages":[{"role":"user","content":"hi"}] }'
 
 
@@ -14,6 +16,23 @@ async def test_a_body_and_its_answer_pass_unchanged(start_replica: Any, start_ga
     (request,) = replica.requests
     assert request.body == BODY
     assert request.line == "POST /v1/chat/completions?a=b%20c HTTP/1.1"
+
+
+async def test_pieces_that_are_longer_than_what_is_kept_go_on(start_replica: Any, start_gateway: Any, wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_connection, "HIGH_WATER_BYTES", 1000)
+    piece, num_pieces = bytes(100_000), 20
+
+    async def answer(_request: Any, writer: Any) -> None:
+        writer.write(wire.stream())
+        for _ in range(num_pieces):
+            writer.write(wire.chunk(piece))
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        writer.write(wire.chunk(b""))
+
+    gateway = await start_gateway(await start_replica(answer))
+    response = await asyncio.wait_for(gateway.post(model="m"), timeout=30)
+    assert len(response.content) == num_pieces * len(piece)
 
 
 async def test_headers_of_a_connection_stay_on_it_and_the_others_go_on(start_replica: Any, start_gateway: Any, wire: Any) -> None:
